@@ -1,0 +1,36 @@
+# The first target that needs it creates .venv; nothing is installed again while the files below are unchanged.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# constraints.txt holds the versions we test with.
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: install demo test lint format clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt src/adaptntk/version.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	# torch first and alone: another package's looser requirement must find it installed.
+	$(INSTALL) torch
+	$(INSTALL) -e ".[test,lint]"
+	touch $@
+
+demo: install
+	$(BIN)/adaptntk demo -o demo
+
+test: install
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,81 @@
+from .core.acquisition import Constraints, Selection, greedy, random, top_b
+from .core.calibration import Calibration, VarianceCalibration
+from .core.posterior import DualPosterior, Posterior
+from .core.sketch import GaussianSketch, NoSketch
+from .core.theory import SketchAdvice, effective_dimension, sketch_error
+from .data.rmd17 import load_rmd17
+from .data.splits import check_disjoint, split_structures
+from .data.structures import read_structures, structure_hash, write_structures
+from .data.xtb_md import build_molecule, sample_md
+from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
+from .evaluation import Evaluation, evaluate
+from .features import estimate_features, extract_features
+from .methods.ntk import NTKUncertainty, Scores
+from .methods.ntk_file import load_uncertainty, save_uncertainty
+from .models.load import load_potential
+from .models.mace import MACEPotential
+from .models.protocol import Potential, Predictions
+from .models.torch_module import TorchModulePotential
+from .training import PRESETS, Recipe, train
+from .version import __version__
+from .workflows import (
+    LabelKeys,
+    evaluate_uncertainty,
+    fit_uncertainty,
+    score_structures,
+    select_batch,
+    train_model,
+)
+
+__all__ = [
+    "PRESETS",
+    "AdaptNTKError",
+    "Calibration",
+    "Constraints",
+    "DualPosterior",
+    "Evaluation",
+    "GaussianSketch",
+    "IndefiniteMatrixError",
+    "InputError",
+    "LabelKeys",
+    "MACEPotential",
+    "MismatchError",
+    "ModelError",
+    "NTKUncertainty",
+    "NoSketch",
+    "Posterior",
+    "Potential",
+    "Predictions",
+    "Recipe",
+    "Scores",
+    "Selection",
+    "SketchAdvice",
+    "TorchModulePotential",
+    "VarianceCalibration",
+    "__version__",
+    "build_molecule",
+    "check_disjoint",
+    "effective_dimension",
+    "estimate_features",
+    "evaluate",
+    "evaluate_uncertainty",
+    "extract_features",
+    "fit_uncertainty",
+    "greedy",
+    "load_potential",
+    "load_rmd17",
+    "load_uncertainty",
+    "random",
+    "read_structures",
+    "sample_md",
+    "save_uncertainty",
+    "score_structures",
+    "select_batch",
+    "sketch_error",
+    "split_structures",
+    "structure_hash",
+    "top_b",
+    "train",
+    "train_model",
+    "write_structures",
+]

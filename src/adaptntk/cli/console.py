@@ -1,0 +1,84 @@
+"""What the command line shows: messages, progress with the time left, and errors in one line."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bar
+
+from adaptntk.errors import AdaptNTKError
+
+Item = TypeVar("Item")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def show_progress(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+    """A bar with the time left, on a terminal; a line every tenth of the way, in a log file."""
+    if not err.is_terminal:
+        yield from _progress_lines(items, description, total)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=err, transient=True) as bar:
+        yield from bar.track(items, total=total, description=description)
+
+
+def _progress_lines(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
+    step = max(1, total // 10)
+    for count, item in enumerate(items, start=1):
+        yield item
+        if total > 20 and count % step == 0:
+            err.print(f"{description}: {count:,} of {total:,}")
+
+
+def set_up(verbose: bool) -> None:
+    """Our messages on the terminal, other libraries' chatter off it."""
+    handler = RichHandler(console=err, show_time=False, show_level=False, show_path=False, markup=False)
+    logger = logging.getLogger("adaptntk")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logger.propagate = False
+    if not verbose:
+        warnings.filterwarnings("ignore")
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def one_line_errors(command: Command) -> Command:
+    """Bad input ends with one clear line and exit code 2; a defect of ours keeps its traceback."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except AdaptNTKError as error:
+            err.print(f"adaptntk: {' '.join(str(error).split())}", markup=False)
+            sys.exit(2)
+        except KeyboardInterrupt:
+            err.print("adaptntk: interrupted")
+            # Native threads may still be busy: leave at once.
+            os._exit(130)
+
+    return run  # type: ignore[return-value]

@@ -1,0 +1,87 @@
+"""``adaptntk data``: labelled structures to start from."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptntk.cli import console, options
+from adaptntk.errors import InputError
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+data = typer.Typer(help="Make or convert labelled data sets.", no_args_is_help=True)
+
+OutputFolder = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.", show_default=False)]
+Train = Annotated[int, typer.Option(help="Structures in train.xyz.")]
+Valid = Annotated[int, typer.Option(help="Structures in valid.xyz.")]
+Test = Annotated[int, typer.Option(help="Structures in test.xyz.")]
+Pool = Annotated[int, typer.Option(help="Structures in pool.xyz.")]
+
+
+@data.command()
+@console.one_line_errors
+def md(
+    output: OutputFolder,
+    molecule: Annotated[
+        str, typer.Argument(help="ethanol, benzene, ... or a name of ASE's G2 collection.")
+    ] = "ethanol",
+    temperature: Annotated[float, typer.Option(help="In K.")] = 500.0,
+    interval: Annotated[int, typer.Option(help="MD steps of 0.5 fs between frames.")] = 20,
+    train: Train = 200,
+    valid: Valid = 100,
+    test: Test = 300,
+    pool: Pool = 500,
+    seed: options.Seed = 0,
+) -> None:
+    """Run molecular dynamics with GFN2-xTB and split the labelled frames."""
+    from adaptntk.data.xtb_md import build_molecule, sample_md
+
+    sizes = {"train": train, "valid": valid, "test": test, "pool": pool}
+    frames = sample_md(
+        build_molecule(molecule),
+        sum(sizes.values()),
+        temperature,
+        interval,
+        seed=seed,
+        progress=console.show_progress,
+    )
+    write_split(frames, sizes, output, seed)
+
+
+@data.command()
+@console.one_line_errors
+def rmd17(
+    molecule: Annotated[str, typer.Argument(help="aspirin, naphthalene, ...", show_default=False)],
+    output: OutputFolder,
+    train: Train = 1000,
+    valid: Valid = 100,
+    test: Test = 2000,
+    pool: Pool = 0,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder with rmd17/rmd17_*.npz; ADAPTNTK_DATA by default.", show_default=False),
+    ] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Convert a molecule of the revised MD17 data set to eV and split it."""
+    from adaptntk.data.rmd17 import load_rmd17
+
+    frames = load_rmd17(molecule, data_dir)
+    write_split(frames, {"train": train, "valid": valid, "test": test, "pool": pool}, output, seed)
+
+
+def write_split(frames: "list[Atoms]", sizes: dict[str, int], folder: Path, seed: int) -> None:
+    """Disjoint extxyz files of the given sizes; those of size zero are left out."""
+    from adaptntk.data.splits import split_structures
+    from adaptntk.data.structures import write_structures
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    for name, part in split_structures(frames, sizes, seed).items():
+        if part:
+            write_structures(folder / f"{name}.xyz", part)
+            console.out.print(f"wrote {folder / f'{name}.xyz'}: {len(part):,} structures")

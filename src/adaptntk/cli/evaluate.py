@@ -1,0 +1,90 @@
+"""``adaptntk evaluate``"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from adaptntk.cli import console, options
+from adaptntk.cli.score import size_line
+
+
+def evaluate(
+    ntk: options.NTKFile,
+    test: Annotated[Path, typer.Argument(help="Labelled structures outside the training set.", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the report.", show_default=False)],
+    model: options.ModelOverride = None,
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+    seed: options.Seed = 0,
+    memory: options.Memory = 4.0,
+) -> None:
+    """Compare the uncertainty with the true errors of the model on labelled structures.
+
+    Writes evaluation.json, evaluation.csv and evaluation.png.
+    """
+    from adaptntk.workflows import LabelKeys, evaluate_uncertainty
+
+    evaluation = evaluate_uncertainty(
+        ntk,
+        test,
+        output,
+        model=model,
+        keys=LabelKeys(energy_key, forces_key),
+        device=device,
+        seed=seed,
+        memory_budget=options.budget(memory),
+        progress=console.show_progress,
+    )
+    print_metrics(evaluation.metrics)
+    console.out.print(f"wrote {output}/evaluation.json, .csv and .png")
+
+
+def print_metrics(metrics: dict[str, Any]) -> None:
+    """The metrics as a table with 95 % intervals."""
+    from adaptntk.evaluation import KCAL_PER_MOL
+
+    force = metrics["force_rmse"]
+    console.out.print(
+        f"{metrics['structures']:,} structures: force RMSE {force:.4f} eV/Å ({force / KCAL_PER_MOL:.2f} kcal/mol/Å), "
+        f"energy MAE {1000 * metrics['energy_mae_per_atom']:.2f} meV/atom"
+    )
+    table = Table(box=None, padding=(0, 2))
+    for heading in ("", "value", "95 % interval", ""):
+        table.add_column(heading)
+    rows = [
+        (
+            "Spearman",
+            "spearman",
+            f"predicted energy alone: {metrics['control_predicted_energy_spearman']:.3f}",
+        ),
+        ("Pearson (sqrt U)", "pearson", f"of U itself: {metrics['pearson_of_variance']:.3f}"),
+        ("AURC_n", "aurc_n", "0 perfect ranking, 1 chance"),
+        (
+            "ENCE",
+            "ence",
+            f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}",
+        ),
+        ("ENCE cross-fitted", "ence_cross_fitted", "sigma refitted on these structures, as in the paper"),
+    ]
+    for label, key, remark in rows:
+        low, high = metrics[f"{key}_interval"]
+        digits = 4 if "ence" in key else 3
+        table.add_row(label, f"{metrics[key]:.{digits}f}", f"{low:.{digits}f} .. {high:.{digits}f}", remark)
+    console.out.print(table)
+    for coverage in metrics["conformal"].values():
+        console.out.print(coverage_line(coverage))
+    console.out.print(size_line(metrics["correlation_with_size"]))
+
+
+def coverage_line(coverage: dict[str, Any]) -> str:
+    """Stated and observed coverage of one conformal bound."""
+    stated = f"conformal bound at {100 * coverage['stated']:.0f} %"
+    if coverage["observed"] is None:
+        return f"{stated}: the calibration set is too small for it"
+    return (
+        f"{stated}: error <= {coverage['error_over_sigma']:.2f} sigma, observed in "
+        f"{100 * coverage['observed']:.1f} % (± {100 * coverage['standard_error']:.1f})"
+    )

@@ -1,0 +1,105 @@
+"""``adaptntk fit``"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptntk.cli import console, options
+
+if TYPE_CHECKING:
+    from adaptntk.methods.ntk import NTKUncertainty
+
+
+def fit(
+    model: Annotated[
+        Path,
+        typer.Argument(help="A trained MACE .model file (a pickle: trust its origin).", show_default=False),
+    ],
+    train: Annotated[Path, typer.Option(help="The structures the model was trained on.", show_default=False)],
+    valid: Annotated[Path, typer.Option(help="Labelled structures for ridge and calibration.", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .ntk file to write.", show_default=False)],
+    calibration: Annotated[
+        Path | None,
+        typer.Option(help="Labelled structures for sigma and bounds, instead of --valid.", show_default=False),
+    ] = None,
+    sketch: Annotated[str, typer.Option(help="gaussian, or none for exact scores from full gradients.")] = "gaussian",
+    sketch_dim: Annotated[int, typer.Option(help="Dimension p of the sketch.")] = 512,
+    sketch_seed: Annotated[int, typer.Option(help="Which random sketch.")] = 0,
+    alpha: Annotated[float, typer.Option(help="Relative ridge, lam = alpha tr(F)/n: the prior choice.")] = 1e-4,
+    lam: Annotated[float | None, typer.Option(help="Absolute ridge; fixes it.", show_default=False)] = None,
+    lam_criterion: Annotated[
+        str,
+        typer.Option(help="How validation may move the ridge: spearman, nll, effective_dimension, fixed."),
+    ] = "spearman",
+    normalise: Annotated[
+        str,
+        typer.Option(help="Features per total energy (none), per_atom, sqrt_n, or auto by the training set."),
+    ] = "auto",
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+    dtype: Annotated[
+        str | None, typer.Option(help="float32 or float64; as stored by default.", show_default=False)
+    ] = None,
+    head: Annotated[str | None, typer.Option(help="Head of a multi-head model.", show_default=False)] = None,
+    seed: options.Seed = 0,
+    memory: options.Memory = 4.0,
+) -> None:
+    """Turn a trained model and its training set into a calibrated uncertainty."""
+    from adaptntk.workflows import LabelKeys, fit_uncertainty
+
+    fitted = fit_uncertainty(
+        model,
+        train,
+        valid,
+        output,
+        calibration_file=calibration,
+        sketch=sketch,
+        sketch_dim=sketch_dim,
+        sketch_seed=sketch_seed,
+        alpha=alpha,
+        lam=lam,
+        criterion="fixed" if lam is not None else lam_criterion,
+        normalise=normalise,
+        keys=LabelKeys(energy_key, forces_key),
+        device=device,
+        dtype=dtype,
+        head=head,
+        seed=seed,
+        memory_budget=options.budget(memory),
+        progress=console.show_progress,
+    )
+    for line in summary(fitted):
+        console.out.print(line)
+    console.out.print(f"wrote {output}")
+
+
+def summary(fitted: "NTKUncertainty") -> list[str]:
+    """What was fitted, in a few lines."""
+    from adaptntk.core.calibration import conformal_quantile
+
+    ridge, calibration, advice = fitted.ridge, fitted.calibration, fitted.sketch_advice
+    n = len(fitted.train_hashes)
+    lines = [
+        f"ridge        alpha {ridge.alpha:.2g}, lam {ridge.lam:.4g} ({ridge.reason})",
+        f"dimension    effective {ridge.effective_dimension:.1f} of {n} training structures; "
+        f"features {'full' if fitted.sketch.kind == 'none' else f'sketched to {fitted.features.shape[1]}'}, "
+        f"normalised: {fitted.normalise}",
+    ]
+    if calibration is not None:
+        quantile = conformal_quantile(calibration.ratios, 0.9)
+        lines += [
+            f"calibration  sigma^2 = {calibration.forces.a:.4g} U + ({calibration.forces.b:.4g} eV/Å)^2 "
+            f"from {len(calibration.ratios)} structures",
+            f"bound        90 % of new structures like these have a force error below {quantile:.2f} sigma",
+        ]
+    if advice is not None:
+        against = "exact scores" if advice.reference == "exact" else "estimate from its two halves"
+        lines += [
+            f"sketch       p = {advice.dim}: largest |dU|/(lam+U) {advice.error:.2f}, "
+            f"median {advice.median_error:.3f}, rank correlation {advice.rank_correlation:.4f} ({against})",
+            f"advice       p = {advice.dim_for(0.1):,} would bring the largest error to 0.10; "
+            f"p = {advice.dim_for(0.3):,} to 0.30",
+        ]
+    return lines

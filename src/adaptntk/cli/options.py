@@ -1,0 +1,27 @@
+"""Options that several verbs share, so that they are spelled and explained the same everywhere."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adaptntk.memory import GIBIBYTE
+
+NTKFile = Annotated[Path, typer.Argument(help="The .ntk file that adaptntk fit wrote.", show_default=False)]
+ModelOverride = Annotated[
+    Path | None,
+    typer.Option("--model", help="The model, when it is not where it was when the .ntk file was written."),
+]
+EnergyKey = Annotated[str, typer.Option(help="Name of the energy label (eV) in the files.")]
+ForcesKey = Annotated[str, typer.Option(help="Name of the forces label (eV/Å) in the files.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random in this step.")]
+Memory = Annotated[float, typer.Option(help="Memory budget in GiB.")]
+Coverage = Annotated[float, typer.Option(help="Probability stated for forces_error_bound.")]
+
+
+def budget(gibibytes: float) -> int:
+    """The memory option in bytes."""
+    if gibibytes <= 0:
+        raise typer.BadParameter("the memory budget must be positive")
+    return int(gibibytes * GIBIBYTE)

@@ -1,0 +1,70 @@
+"""``adaptntk train``"""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptntk.cli import console, options
+from adaptntk.errors import InputError
+
+if TYPE_CHECKING:
+    from adaptntk.training import EpochReport
+
+
+def train(
+    train: Annotated[Path, typer.Option(help="Labelled training structures (extxyz).", show_default=False)],
+    valid: Annotated[Path, typer.Option(help="Labelled validation structures.", show_default=False)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The .model file to write.", show_default=False)],
+    preset: Annotated[str, typer.Option(help="small (fast on a CPU) or paper (for a GPU).")] = "small",
+    epochs: Annotated[int | None, typer.Option(help="Override the preset.", show_default=False)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Override the preset.", show_default=False)] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Override the preset.", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch's checkpoint.")] = False,
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    seed: options.Seed = 0,
+) -> None:
+    """Train a MACE network with the paper's recipe and write a stock .model file."""
+    from adaptntk.training import PRESETS
+    from adaptntk.workflows import LabelKeys, train_model
+
+    if preset not in PRESETS:
+        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
+    recipe = dataclasses.replace(
+        PRESETS[preset],
+        epochs=epochs or PRESETS[preset].epochs,
+        batch_size=batch_size or PRESETS[preset].batch_size,
+        learning_rate=learning_rate or PRESETS[preset].learning_rate,
+    )
+    reports: list[EpochReport] = []
+
+    def show(report: "EpochReport") -> None:
+        reports.append(report)
+        step = max(1, report.epochs // 20)
+        if report.epoch == 1 or report.epoch % step == 0 or report.epoch == report.epochs:
+            console.err.print(epoch_line(report, reports))
+
+    train_model(train, valid, output, recipe, LabelKeys(energy_key, forces_key), seed, device, dtype, resume, show)
+    best = min(reports, key=lambda report: report.valid_loss, default=None)
+    if best is not None:
+        console.out.print(
+            f"wrote {output}: validation force RMSE {best.force_rmse:.4f} eV/Å, "
+            f"energy RMSE {1000 * best.energy_rmse_per_atom:.2f} meV/atom (epoch {best.epoch})"
+        )
+    else:
+        console.out.print(f"wrote {output}")
+
+
+def epoch_line(report: "EpochReport", reports: "list[EpochReport]") -> str:
+    """One line of progress with the time left, from the median of the epochs so far."""
+    seconds = sorted(r.seconds for r in reports)[len(reports) // 2]
+    left = round(seconds * (report.epochs - report.epoch))
+    return (
+        f"epoch {report.epoch:4d}/{report.epochs}  loss {report.train_loss:.5f}  validation: "
+        f"forces {report.force_rmse:.4f} eV/Å, energy {1000 * report.energy_rmse_per_atom:.2f} meV/atom  "
+        f"{report.seconds:.1f} s/epoch, {left // 60}:{left % 60:02d} left"
+    )

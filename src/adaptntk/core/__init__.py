@@ -1,0 +1,1 @@
+"""The mathematics, on plain tensors: no atoms, no models, no files."""

@@ -1,0 +1,189 @@
+"""From the raw score to numbers a chemist can use: the ridge, a sigma in eV/Å, and guaranteed bounds."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from adaptntk.core import metrics
+from adaptntk.core.posterior import RidgePath
+from adaptntk.errors import InputError
+
+Array = NDArray[np.float64]
+
+PRIOR_ALPHA = 1e-4
+ALPHA_GRID = tuple(float(10.0**exponent) for exponent in np.arange(-8, -0.75, 0.5))
+CRITERIA = ("spearman", "nll", "effective_dimension", "fixed")
+# Where the optimum lies on the data we have studied: the training set determines a third of its directions.
+TARGET_DIMENSION_FRACTION = 1 / 3
+
+
+@dataclass(frozen=True)
+class VarianceCalibration:
+    """``sigma^2 = a u + b^2`` with u a variance: a converts the unit, b^2 is what no epistemic term can know."""
+
+    a: float
+    b: float
+
+    def sigma(self, variance: Array) -> Array:
+        """Predicted root mean square error."""
+        return np.sqrt(self.a * np.maximum(variance, 0.0) + self.b**2)
+
+
+def fit_variance(variance: Array, errors: Array) -> VarianceCalibration:
+    """Minimise ``sum log sigma^2 + e^2/sigma^2`` over ``a, b >= 0`` (the paper's recalibration).
+
+    In units where u has mean 1 and e^2 has mean 1 the optimum is of order one, so two bounded parameters on
+    that scale are enough; several starts guard against the flat directions a = 0 and b = 0.
+    """
+    if len(variance) < 2:
+        raise InputError(f"calibration needs at least two labelled structures, not {len(variance)}")
+    unit_u = float(np.mean(variance)) or 1.0
+    unit_e = float(np.mean(errors**2))
+    if unit_e == 0:
+        raise InputError("calibration is impossible: the model reproduces every label exactly")
+    u, e2 = np.maximum(variance, 0.0) / unit_u, errors**2 / unit_e
+
+    def loss(parameters: Array) -> float:
+        s2 = parameters[0] * u + parameters[1]
+        return float(np.mean(np.log(s2) + e2 / s2))
+
+    starts = [(share, 1 - share) for share in (0.02, 0.5, 0.98)]
+    fits = [optimize.minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, 1e6), (1e-10, 1e6)]) for start in starts]
+    best = min(fits, key=lambda fit: float(fit.fun)).x
+    return VarianceCalibration(float(best[0]) * unit_e / unit_u, math.sqrt(float(best[1]) * unit_e))
+
+
+def cross_fitted_sigma(variance: Array, errors: Array, rng: np.random.Generator) -> Array:
+    """Sigma of each half of the structures from the calibration of the other half: nothing grades itself."""
+    order = rng.permutation(len(errors))
+    halves = np.array_split(order, 2)
+    sigma = np.empty_like(errors)
+    for fitted, held_out in (halves, halves[::-1]):
+        sigma[held_out] = fit_variance(variance[fitted], errors[fitted]).sigma(variance[held_out])
+    return sigma
+
+
+def conformal_quantile(scores: Array, coverage: float) -> float:
+    """The split-conformal threshold: a new exchangeable score stays below it with at least this probability.
+
+    It is the ``ceil((n + 1) coverage)``-th smallest of the n calibration scores, and infinite when n is too
+    small for the coverage asked for.
+    """
+    if not 0 < coverage < 1:
+        raise InputError(f"the coverage must lie between 0 and 1, not {coverage}")
+    rank = math.ceil((len(scores) + 1) * coverage)
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+@dataclass(frozen=True)
+class RidgeChoice:
+    """The chosen regularisation and why."""
+
+    alpha: float
+    lam: float
+    criterion: str
+    effective_dimension: float
+    reason: str
+
+
+def choose_ridge(
+    path: RidgePath,
+    criterion: str,
+    variances: Callable[[list[float]], Array] | None,
+    errors: Array | None,
+    rng: np.random.Generator,
+    prior_alpha: float = PRIOR_ALPHA,
+) -> RidgeChoice:
+    """Choose ``alpha = lam n / tr(F)``.
+
+    A hundred validation structures alone would choose almost anything, so ``spearman`` and ``nll`` start from
+    ``prior_alpha`` and leave it only when another value of the grid improves the criterion by more than one
+    bootstrap standard error of the improvement. ``effective_dimension`` needs no labels.
+
+    Args:
+        variances: scores of the validation structures for a list of ``lam``, one row each.
+        errors: their true errors.
+    """
+    if criterion not in CRITERIA:
+        raise InputError(f"unknown criterion {criterion!r}: choose one of {', '.join(CRITERIA)}")
+    if criterion == "fixed":
+        return _choice(path, prior_alpha, criterion, "given")
+    if criterion == "effective_dimension":
+        target = TARGET_DIMENSION_FRACTION * path.features.shape[0]
+        distance = [abs(path.effective_dimension(path.lam(alpha)) - target) for alpha in ALPHA_GRID]
+        return _choice(path, ALPHA_GRID[int(np.argmin(distance))], criterion, f"d_lam nearest {target:.0f} (n/3)")
+    if variances is None or errors is None:
+        raise InputError(f"the criterion {criterion!r} needs labelled validation structures")
+    grid = sorted({*ALPHA_GRID, prior_alpha})
+    scores = variances([path.lam(alpha) for alpha in grid])
+    merit = _spearman_merit if criterion == "spearman" else _nll_merit
+    samples = [np.arange(len(errors))] + [rng.integers(0, len(errors), len(errors)) for _ in range(200)]
+    table = np.array([[merit(row[sample], errors[sample]) for row in scores] for sample in samples])
+    gain = table - table[:, [grid.index(prior_alpha)]]
+    best = int(np.nanargmax(gain[0]))
+    standard_error = float(np.nanstd(gain[1:, best]))
+    if gain[0, best] > standard_error and grid[best] != prior_alpha:
+        reason = f"{criterion} better by {gain[0, best]:.3g}, more than its standard error {standard_error:.2g}"
+        return _choice(path, grid[best], criterion, reason)
+    return _choice(path, prior_alpha, criterion, f"prior kept: no {criterion} gain beyond one standard error")
+
+
+def _choice(path: RidgePath, alpha: float, criterion: str, reason: str) -> RidgeChoice:
+    lam = path.lam(alpha)
+    return RidgeChoice(alpha, lam, criterion, path.effective_dimension(lam), reason)
+
+
+def _spearman_merit(variance: Array, errors: Array) -> float:
+    return metrics.spearman(variance, errors)
+
+
+def _nll_merit(variance: Array, errors: Array) -> float:
+    """Mean log likelihood of the calibrated sigma, higher is better."""
+    sigma = fit_variance(variance, errors).sigma(variance)
+    return float(-np.mean(np.log(sigma**2) + errors**2 / sigma**2))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """All that turns scores into statements, fitted on labelled structures outside the training set.
+
+    Args:
+        forces: to the root mean square force error of a structure, eV/Å.
+        energy: to the energy error, eV (divided by the same power of the number of atoms as the features).
+        ratios: force error over predicted sigma of each calibration structure, sigma cross-fitted.
+        variances: the raw score of each calibration structure.
+    """
+
+    forces: VarianceCalibration
+    energy: VarianceCalibration
+    ratios: Array
+    variances: Array
+
+    @classmethod
+    def fit(
+        cls, variances: Array, force_errors: Array, energy_errors: Array, rng: np.random.Generator
+    ) -> "Calibration":
+        """Fit both scales, and keep what conformal thresholds of any coverage need."""
+        sigma = cross_fitted_sigma(variances, force_errors, rng)
+        return cls(
+            fit_variance(variances, force_errors),
+            fit_variance(variances, np.abs(energy_errors)),
+            np.sort(force_errors / sigma),
+            np.sort(variances),
+        )
+
+    def error_bound(self, variance: Array, coverage: float) -> Array:
+        """The force error of a new structure is below this with at least the stated probability.
+
+        Holds on average over structures drawn like the calibration set, not for each one, and not for
+        structures of another kind.
+        """
+        return self.forces.sigma(variance) * conformal_quantile(self.ratios, coverage)
+
+    def variance_threshold(self, coverage: float) -> float:
+        """Scores of new structures like the calibration set stay below this with the stated probability."""
+        return conformal_quantile(self.variances, coverage)

@@ -1,0 +1,105 @@
+"""How well a score predicts the error: ranking, retention, calibration.
+
+Scores ``u`` and errors ``e`` are one number per structure; ``e`` is a root mean square force error, ``sigma`` a
+predicted one in the same unit.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+
+def force_rmse(predicted: list[Array], reference: list[Array]) -> Array:
+    """Root mean square over atoms and directions, one number per structure."""
+    return np.array([np.sqrt(np.mean((p - r) ** 2)) for p, r in zip(predicted, reference, strict=True)])
+
+
+def spearman(u: Array, e: Array) -> float:
+    """Rank correlation; ``nan`` when one side is constant."""
+    return float("nan") if np.ptp(u) == 0 or np.ptp(e) == 0 else float(stats.spearmanr(u, e).statistic)
+
+
+def pearson(u: Array, e: Array) -> float:
+    """Linear correlation; ``nan`` when one side is constant."""
+    return float("nan") if np.ptp(u) == 0 or np.ptp(e) == 0 else float(stats.pearsonr(u, e).statistic)
+
+
+def risk_coverage(ranking: Array, e: Array) -> tuple[Array, Array]:
+    """Retained fraction (1/N .. 1) and RMSE of the retained structures, the most uncertain removed first."""
+    order = np.argsort(ranking, kind="stable")
+    counts = np.arange(1, len(e) + 1)
+    risk = np.sqrt(np.cumsum(e[order] ** 2) / counts)
+    return counts / len(e), risk
+
+
+def aurc(ranking: Array, e: Array) -> float:
+    """Area under the exact N-point risk-coverage curve, by the trapezoidal rule."""
+    coverage, risk = risk_coverage(ranking, e)
+    return float(np.trapezoid(risk, coverage))
+
+
+def normalised_aurc(u: Array, e: Array, rng: np.random.Generator, permutations: int = 5) -> float:
+    """AURC_n: 0 when u ranks as the true error does, 1 when no better than chance."""
+    oracle = aurc(e, e)
+    chance = np.mean([aurc(rng.permutation(len(e)).astype(float), e) for _ in range(permutations)])
+    return float((aurc(u, e) - oracle) / (chance - oracle))
+
+
+def calibration_bins(sigma: Array, e: Array, bins: int = 10) -> tuple[Array, Array]:
+    """Root mean predicted variance and RMSE of equal-count bins of rising sigma."""
+    order = np.argsort(sigma, kind="stable")
+    parts = np.array_split(order, min(bins, len(order)))
+    rmv = np.array([np.sqrt(np.mean(sigma[part] ** 2)) for part in parts])
+    rmse = np.array([np.sqrt(np.mean(e[part] ** 2)) for part in parts])
+    return rmv, rmse
+
+
+def ence(sigma: Array, e: Array, bins: int = 10) -> float:
+    """Expected normalised calibration error: mean over bins of ``|RMV - RMSE| / RMV``."""
+    rmv, rmse = calibration_bins(sigma, e, bins)
+    return float(np.mean(np.abs(rmv - rmse) / rmv))
+
+
+def ence_floor(
+    sigma: Array, degrees_of_freedom: float, rng: np.random.Generator, bins: int = 10, draws: int = 100
+) -> float:
+    """ENCE that a perfectly calibrated sigma would show, by simulation: it is not zero.
+
+    A structure's squared error is the mean of ``degrees_of_freedom`` squared normal numbers of variance
+    ``sigma^2`` (3 N if all force components erred independently, 1 if they erred together).
+    """
+    simulated = [
+        ence(sigma, sigma * np.sqrt(rng.chisquare(degrees_of_freedom, len(sigma)) / degrees_of_freedom), bins)
+        for _ in range(draws)
+    ]
+    return float(np.mean(simulated))
+
+
+def error_degrees_of_freedom(sigma: Array, e: Array) -> float:
+    """The number of independent components that the scatter of ``e/sigma`` suggests, at least 1.
+
+    A chi-square mean of k components has relative variance ``2/k``.
+    """
+    ratio = (e / sigma) ** 2
+    return float(max(1.0, 2 * ratio.mean() ** 2 / ratio.var()))
+
+
+def bootstrap_interval(
+    statistic: Callable[..., float],
+    arrays: tuple[Array, ...],
+    rng: np.random.Generator,
+    draws: int = 500,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """Percentile interval of a statistic of per-structure arrays, resampling structures."""
+    size = len(arrays[0])
+    values = []
+    for _ in range(draws):
+        sample = rng.integers(0, size, size)
+        values.append(statistic(*(array[sample] for array in arrays)))
+    low, high = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

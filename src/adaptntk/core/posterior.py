@@ -1,0 +1,245 @@
+"""The uncertainty: a regularised Mahalanobis distance from the training rows.
+
+With training rows ``Phi`` (n x p), ``F = Phi^T Phi`` and ``C = F + lam I``, the score of a query row is the
+paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``. Woodbury's identity gives the same number in the n-dimensional
+dual form, ``U(x) = k(x,x) - k_x^T (K + lam I)^-1 k_x`` with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the
+first form, `DualPosterior` the second, for rows wider than there are training structures.
+
+Both separate one costly factorisation, in float64 (in float32 it fails for small ``lam``), from cheap
+queries, and both are values: conditioning on new rows returns a new object.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptntk.errors import IndefiniteMatrixError
+
+# Wide float32 rows are converted to float64 this many columns at a time.
+_COLUMN_BLOCK = 2**16
+
+
+class PosteriorKernel(Protocol):
+    """Posterior covariances ``U(x, z)`` among a fixed set of candidates, produced on demand."""
+
+    def diagonal(self) -> Tensor:
+        """``U(x, x)`` of every candidate."""
+
+    def column(self, index: int) -> Tensor:
+        """``U(x, z)`` of every candidate x with candidate ``z = index``."""
+
+
+class FeaturePosterior(Protocol):
+    """What both forms of the posterior offer."""
+
+    @property
+    def lam(self) -> float: ...
+
+    def variance(self, queries: Tensor) -> Tensor:
+        """``U(x)`` of every row of ``queries``."""
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """The cross terms ``U(x, z) = lam phi(x)^T C^-1 phi(z)`` for rows x of ``a`` and z of ``b``."""
+
+    def condition(self, rows: Tensor) -> "FeaturePosterior":
+        """The posterior after these rows joined the training set; no labels are needed."""
+
+    def kernel(self, candidates: Tensor) -> PosteriorKernel:
+        """The covariances among candidates, prepared for sequential selection."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Primal form: ``C = F + lam I`` and its Cholesky factor, p x p."""
+
+    covariance_matrix: Tensor
+    factor: Tensor
+    lam: float
+
+    @classmethod
+    def fit(cls, features: Tensor, lam: float) -> "Posterior":
+        """Factorise ``F + lam I`` for the training rows ``features`` (n x p)."""
+        _check(features, lam)
+        rows = features.double()
+        matrix = rows.T @ rows
+        matrix.diagonal().add_(lam)
+        return cls(matrix, _cholesky(matrix, lam), lam)
+
+    def whiten(self, queries: Tensor) -> Tensor:
+        """Rows ``w(x) = sqrt(lam) L^-1 phi(x)``, so that ``U(x, z) = w(x) . w(z)``."""
+        _check(queries, self.lam)
+        solved = torch.linalg.solve_triangular(self.factor, queries.double().T, upper=False)
+        return solved.T * self.lam**0.5
+
+    def variance(self, queries: Tensor) -> Tensor:
+        return self.whiten(queries).square().sum(1)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.whiten(a) @ self.whiten(b).T
+
+    def condition(self, rows: Tensor) -> "Posterior":
+        """Eq. 6-8: ``C`` gains ``rows^T rows``. Refactorised rather than updated: nothing accumulates."""
+        _check(rows, self.lam)
+        matrix = self.covariance_matrix + rows.double().T @ rows.double()
+        return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
+
+    def kernel(self, candidates: Tensor) -> "WhitenedKernel":
+        return WhitenedKernel(self.whiten(candidates).contiguous())
+
+
+@dataclass(frozen=True)
+class WhitenedKernel:
+    """``U(x, z) = w(x) . w(z)``: one pass over the whitened candidates gives a column."""
+
+    whitened: Tensor
+
+    def diagonal(self) -> Tensor:
+        return self.whitened.square().sum(1)
+
+    def column(self, index: int) -> Tensor:
+        return self.whitened @ self.whitened[index]
+
+
+@dataclass(frozen=True)
+class DualPosterior:
+    """Dual form: the training rows themselves and the Cholesky factor of ``K + lam I``, n x n."""
+
+    rows: Tensor
+    factor: Tensor
+    lam: float
+
+    @classmethod
+    def fit(cls, features: Tensor, lam: float) -> "DualPosterior":
+        """Factorise ``K + lam I`` for the training rows ``features`` (n x P, any P)."""
+        _check(features, lam)
+        matrix = inner_products(features, features)
+        matrix.diagonal().add_(lam)
+        return cls(features, _cholesky(matrix, lam), lam)
+
+    def explained(self, queries: Tensor) -> Tensor:
+        """Rows ``v(x) = L^-1 k_x``: what the training rows explain, ``U(x, z) = k(x, z) - v(x) . v(z)``."""
+        _check(queries, self.lam)
+        cross = inner_products(self.rows, queries)
+        return torch.linalg.solve_triangular(self.factor, cross, upper=False).T
+
+    def variance(self, queries: Tensor) -> Tensor:
+        return squared_norms(queries) - self.explained(queries).square().sum(1)
+
+    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        return inner_products(a, b) - self.explained(a) @ self.explained(b).T
+
+    def condition(self, rows: Tensor) -> "DualPosterior":
+        return DualPosterior.fit(torch.cat([self.rows, rows.to(self.rows.dtype)]), self.lam)
+
+    def kernel(self, candidates: Tensor) -> "DualKernel":
+        return DualKernel(candidates, self.explained(candidates))
+
+
+@dataclass(frozen=True)
+class DualKernel:
+    """``U(x, z) = k(x, z) - v(x) . v(z)`` for full-width candidate rows."""
+
+    candidates: Tensor
+    explained: Tensor
+
+    def diagonal(self) -> Tensor:
+        return squared_norms(self.candidates) - self.explained.square().sum(1)
+
+    def column(self, index: int) -> Tensor:
+        prior = inner_products(self.candidates, self.candidates[index : index + 1])[:, 0]
+        return prior - self.explained @ self.explained[index]
+
+
+class RidgePath:
+    """Scores at many values of ``lam`` for the price of one eigendecomposition.
+
+    With ``F = V diag(s) V^T`` the score is ``U = lam sum_j (v_j . phi)^2 / (s_j + lam)``; in dual form, with
+    ``K = V diag(s) V^T``, it is ``U = k(x,x) - sum_j (v_j . k_x)^2 / (s_j + lam)``. The smaller of the two
+    matrices is decomposed.
+    """
+
+    def __init__(self, features: Tensor) -> None:
+        _check(features, 1.0)
+        self.features = features
+        self.dual = features.shape[0] < features.shape[1]
+        matrix = inner_products(features, features) if self.dual else features.double().T @ features.double()
+        eigenvalues, self.vectors = torch.linalg.eigh(matrix)
+        self.eigenvalues = eigenvalues.clamp_min(0.0)
+        self.mean_squared_norm = float(squared_norms(features).mean())
+
+    def lam(self, alpha: float) -> float:
+        """``lam = alpha tr(F)/n``: relative to the mean squared norm of the training rows."""
+        return alpha * self.mean_squared_norm
+
+    def effective_dimension(self, lam: float) -> float:
+        """``d_lam = tr[K (K + lam I)^-1]``: how many directions the training data determine."""
+        return float((self.eigenvalues / (self.eigenvalues + lam)).sum())
+
+    def variances(self, queries: Tensor, lams: list[float]) -> Tensor:
+        """One row of scores per value of ``lam``."""
+        _check(queries, min(lams))
+        if self.dual:
+            loadings = (self.vectors.T @ inner_products(self.features, queries)).square()
+            prior = squared_norms(queries)
+            return torch.stack([prior - (loadings.T / (self.eigenvalues + lam)).sum(1) for lam in lams])
+        loadings = (queries.double() @ self.vectors).square()
+        return torch.stack([lam * (loadings / (self.eigenvalues + lam)).sum(1) for lam in lams])
+
+
+def fit_posterior(features: Tensor, lam: float) -> Posterior | DualPosterior:
+    """The form whose matrix is smaller: primal for sketched rows, dual for full gradients."""
+    wide = features.shape[1] > max(features.shape[0], 4096)
+    return DualPosterior.fit(features, lam) if wide else Posterior.fit(features, lam)
+
+
+def principal_plane(rows: Tensor) -> NDArray[np.float64]:
+    """Coordinates of the rows in the plane in which they spread most, for a picture of them."""
+    centred = rows - rows.mean(0)
+    if rows.shape[0] < rows.shape[1]:
+        eigenvalues, vectors = torch.linalg.eigh(inner_products(centred, centred))
+        plane = vectors[:, -2:] * eigenvalues[-2:].clamp_min(0.0).sqrt()
+    else:
+        plane = centred.double() @ torch.linalg.eigh(centred.double().T @ centred.double())[1][:, -2:]
+    return plane.flip(1).cpu().numpy()
+
+
+def inner_products(a: Tensor, b: Tensor) -> Tensor:
+    """``a b^T`` in float64 without a float64 copy of wide rows."""
+    total = torch.zeros(a.shape[0], b.shape[0], dtype=torch.float64, device=a.device)
+    for start in range(0, a.shape[1], _COLUMN_BLOCK):
+        columns = slice(start, start + _COLUMN_BLOCK)
+        total += a[:, columns].double() @ b[:, columns].double().T
+    return total
+
+
+def squared_norms(rows: Tensor) -> Tensor:
+    """``k(x, x)`` of every row, in float64."""
+    total = torch.zeros(rows.shape[0], dtype=torch.float64, device=rows.device)
+    for start in range(0, rows.shape[1], _COLUMN_BLOCK):
+        total += rows[:, start : start + _COLUMN_BLOCK].double().square().sum(1)
+    return total
+
+
+def _check(rows: Tensor, lam: float) -> None:
+    if rows.ndim != 2:
+        raise ValueError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
+    if not lam > 0:
+        raise ValueError(f"lam must be positive, not {lam}")
+    if not torch.isfinite(rows).all():
+        bad = (~torch.isfinite(rows).all(dim=1)).nonzero()[0].item()
+        raise ValueError(f"features of row {bad} are not finite")
+
+
+def _cholesky(matrix: Tensor, lam: float) -> Tensor:
+    factor, info = torch.linalg.cholesky_ex(matrix)
+    if int(info) != 0:
+        raise IndefiniteMatrixError(
+            f"the covariance is not positive definite at lam = {lam:.3g}, although lam is added to its "
+            f"diagonal: lam is too small beside its largest entry {float(matrix.diagonal().max()):.3g}; "
+            "use a larger alpha or lam"
+        )
+    return factor

@@ -1,0 +1,1 @@
+"""Files to structures with stable identities: reading, checking, hashing, splitting, generating."""

@@ -1,0 +1,56 @@
+"""The revised MD17 data set: ten small molecules, PBE/def2-SVP, 100,000 frames each."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+from ase import Atoms, units
+
+from adaptntk.data.location import data_file
+from adaptntk.data.structures import ENERGY, FORCES, check_structure
+from adaptntk.errors import InputError
+
+MOLECULES = [
+    "aspirin",
+    "azobenzene",
+    "benzene",
+    "ethanol",
+    "malonaldehyde",
+    "naphthalene",
+    "paracetamol",
+    "salicylic",
+    "toluene",
+    "uracil",
+]
+PUBLISHED = "'Revised MD17 dataset' by Christensen and von Lilienfeld, figshare, doi 10.6084/m9.figshare.12672038"
+KEYS = ("nuclear_charges", "coords", "energies", "forces")
+
+
+def load_rmd17(molecule: str, data_dir: str | Path | None = None) -> list[Atoms]:
+    """All frames of one molecule, labels converted from kcal/mol to eV; ``info["frame"]`` is the row in the file."""
+    if molecule not in MOLECULES:
+        raise InputError(f"unknown rMD17 molecule {molecule!r}: choose one of {', '.join(MOLECULES)}")
+    return read_rmd17(data_file(f"rmd17/rmd17_{molecule}.npz", PUBLISHED, data_dir))
+
+
+def read_rmd17(path: Path) -> list[Atoms]:
+    """Frames of one ``rmd17_*.npz`` file."""
+    try:
+        with np.load(path) as content:
+            missing = [key for key in KEYS if key not in content]
+            if missing:
+                raise InputError(f"{path}: not an rMD17 file, it lacks {', '.join(missing)}")
+            numbers, positions, energies, forces = (content[key] for key in KEYS)
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: truncated or not an npz file ({error})") from None
+    kcal_per_mol = units.kcal / units.mol
+    frames = []
+    for index in range(len(energies)):
+        atoms = Atoms(numbers=numbers, positions=positions[index], info={"frame": index})
+        atoms.info[ENERGY] = float(energies[index]) * kcal_per_mol
+        atoms.arrays[FORCES] = forces[index] * kcal_per_mol
+        check_structure(atoms, f"{path}, frame {index}")
+        frames.append(atoms)
+    return frames

@@ -1,0 +1,211 @@
+"""Structures are ``ase.Atoms``; this file reads them, checks them and gives them an identity.
+
+In memory labels always stand at ``info["REF_energy"]`` (eV) and ``arrays["REF_forces"]`` (eV/Å), the keys that MACE
+reads by default, whatever they were called in the file; the files we write use the same keys.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import ase.io
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+from adaptntk.errors import InputError
+from adaptntk.files import write_atomically
+
+ENERGY = "REF_energy"
+FORCES = "REF_forces"
+HASH_RESOLUTION = 1e-6  # Å
+
+
+def read_structures(
+    path: str | Path,
+    energy_key: str = ENERGY,
+    forces_key: str = FORCES,
+    labelled: bool = False,
+    unique: bool = True,
+) -> list[Atoms]:
+    """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them.
+
+    Args:
+        path: the file.
+        energy_key, forces_key: where the labels stand; they are moved to the standard keys.
+        labelled: refuse frames without energy and forces.
+        unique: refuse files that hold the same structure twice.
+    """
+    path = Path(path)
+    frames = _read_frames(path)
+    if not frames:
+        raise InputError(f"{path}: no structures in the file")
+    for index, atoms in enumerate(frames):
+        where = f"{path}, frame {index}"
+        _standardise_labels(atoms, energy_key, forces_key)
+        check_structure(atoms, where)
+        if labelled:
+            _check_labelled(atoms, energy_key, forces_key, where)
+    if unique:
+        check_unique(frames, str(path))
+    check_length_unit(frames, str(path))
+    return frames
+
+
+def write_structures(path: str | Path, frames: Sequence[Atoms]) -> None:
+    """Write extxyz atomically: the file appears complete or not at all."""
+    write_atomically(path, lambda temporary: ase.io.write(temporary, list(frames), format="extxyz"))
+
+
+def structure_hash(atoms: Atoms) -> str:
+    """SHA-256 of species and positions rounded to 1e-6 Å, and of the cell where it is periodic."""
+    digest = hashlib.sha256()
+    digest.update(atoms.numbers.astype("<i4").tobytes())
+    digest.update(_rounded(atoms.positions))
+    if atoms.pbc.any():
+        digest.update(atoms.pbc.astype("<i4").tobytes())
+        digest.update(_rounded(np.asarray(atoms.cell)))
+    return digest.hexdigest()
+
+
+def has_labels(atoms: Atoms) -> bool:
+    """Whether both reference energy and forces are there."""
+    return ENERGY in atoms.info and FORCES in atoms.arrays
+
+
+def reference_energies(frames: Iterable[Atoms]) -> NDArray[np.float64]:
+    """Labels in eV."""
+    return np.array([atoms.info[ENERGY] for atoms in frames], dtype=float)
+
+
+def reference_forces(frames: Iterable[Atoms]) -> list[NDArray[np.float64]]:
+    """Labels in eV/Å, one array per structure."""
+    return [np.asarray(atoms.arrays[FORCES], dtype=float) for atoms in frames]
+
+
+def check_structure(atoms: Atoms, where: str) -> None:
+    """Refuse what no potential can evaluate: no atoms, numbers that are not finite, atoms on one another."""
+    if len(atoms) == 0:
+        raise InputError(f"{where}: the structure has no atoms; remove the frame")
+    if (atoms.numbers < 1).any():
+        raise InputError(f"{where}: atom {int(np.argmin(atoms.numbers))} has no element; fix its symbol")
+    for name, values in (
+        ("position", atoms.positions),
+        ("cell", np.asarray(atoms.cell)),
+        (ENERGY, np.asarray(atoms.info.get(ENERGY, 0.0), dtype=float)),
+        (FORCES, atoms.arrays.get(FORCES, np.zeros(1))),
+    ):
+        if not np.isfinite(values).all():
+            raise InputError(f"{where}: {name} is NaN or infinite; remove or relabel the frame")
+    if atoms.pbc.any() and abs(np.linalg.det(np.asarray(atoms.cell))) < 1e-8 and atoms.pbc.all():
+        raise InputError(f"{where}: periodic in three directions but the cell has no volume; set Lattice")
+    if len(atoms) > 1:
+        closest = _nearest_distances(atoms).min()
+        if closest < 0.3:
+            raise InputError(
+                f"{where}: two atoms are {closest:.3f} Å apart; positions must be in Å (nm?) and atoms not fused"
+            )
+
+
+def check_unique(frames: Sequence[Atoms], name: str) -> None:
+    """Refuse a set that holds the same structure twice."""
+    seen: dict[str, int] = {}
+    for index, atoms in enumerate(frames):
+        first = seen.setdefault(structure_hash(atoms), index)
+        if first != index:
+            raise InputError(f"{name}: frames {first} and {index} are the same structure; remove one of them")
+
+
+def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
+    """Notice positions in Bohr by the bonds of hydrogen, which no chemistry stretches to 1.6 Å on average."""
+    distances = [
+        _nearest_distances(atoms)[atoms.numbers == 1]
+        for atoms in frames[:20]
+        if len(atoms) > 1 and (atoms.numbers == 1).any()
+    ]
+    if distances and (typical := float(np.median(np.concatenate(distances)))) > 1.6:
+        raise InputError(
+            f"{name}: hydrogen atoms are {typical:.2f} Å from their nearest neighbour; the positions look like Bohr, "
+            "convert them to Å"
+        )
+
+
+def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
+    """Notice force labels that cannot be eV/Å because of their size."""
+    typical = float(np.sqrt(np.mean(np.concatenate([f.ravel() for f in reference_forces(frames)]) ** 2)))
+    if typical > 15.0:
+        raise InputError(
+            f"{name}: the root mean square force is {typical:.1f}, where eV/Å would give about 1; "
+            f"the labels look like kcal/mol/Å, convert them to eV and eV/Å"
+        )
+
+
+def _read_frames(path: Path) -> list[Atoms]:
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path}: the file is empty")
+    frames: list[Atoms] = []
+    try:
+        for atoms in ase.io.iread(path, index=":"):
+            frames.append(atoms)
+    except Exception as error:  # ase raises whatever its many parsers raise
+        raise InputError(
+            f"{path}, frame {len(frames)}: cannot be read, the file is truncated or not a structure file "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no details'})"
+        ) from None
+    return frames
+
+
+def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str) -> None:
+    """Move the labels to the standard keys. ase hands the plain keys over in a calculator."""
+    results = dict(atoms.calc.results) if atoms.calc is not None else {}
+    atoms.calc = None
+    for key, value in results.items():
+        # What the calculator held survives a later write, under its own name.
+        array = np.asarray(value)
+        if array.ndim >= 1 and len(array) == len(atoms):
+            atoms.arrays.setdefault(key, array)
+        else:
+            atoms.info.setdefault(key, value)
+    if energy_key != ENERGY and energy_key in atoms.info:
+        atoms.info[ENERGY] = atoms.info.pop(energy_key)
+    if forces_key != FORCES and forces_key in atoms.arrays:
+        atoms.arrays[FORCES] = atoms.arrays.pop(forces_key)
+    if ENERGY in atoms.info:
+        atoms.info[ENERGY] = float(atoms.info[ENERGY])
+
+
+def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
+    for kind, key, holder, standard, names in (
+        ("energy", energy_key, atoms.info, ENERGY, ("energy", "REF_energy", "dft_energy", "Energy")),
+        (
+            "forces",
+            forces_key,
+            atoms.arrays,
+            FORCES,
+            ("forces", "REF_forces", "dft_forces", "Forces", "force"),
+        ),
+    ):
+        if standard in holder:
+            continue
+        found = [name for name in names if name in holder]
+        hint = f"it has {found[0]!r}: pass --{kind}-key {found[0]}" if found else f"name it with --{kind}-key"
+        raise InputError(f"{where}: no label {key!r}; {hint}")
+    if atoms.arrays[FORCES].shape != (len(atoms), 3):
+        raise InputError(f"{where}: {forces_key} is not three numbers per atom")
+
+
+def _nearest_distances(atoms: Atoms) -> NDArray[np.float64]:
+    """Distance of each atom to its nearest neighbour, periodic images included."""
+    if atoms.pbc.any():
+        vectors = atoms.get_all_distances(mic=True)
+    else:
+        vectors = np.linalg.norm(atoms.positions[:, None] - atoms.positions[None], axis=-1)
+    distances = np.array(vectors, dtype=float)
+    np.fill_diagonal(distances, np.inf)
+    return distances.min(axis=1)
+
+
+def _rounded(values: NDArray[np.float64]) -> bytes:
+    return np.round(values / HASH_RESOLUTION).astype("<i8").tobytes()

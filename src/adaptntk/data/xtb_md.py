@@ -1,0 +1,107 @@
+"""Labelled molecular-dynamics frames made on the spot with GFN2-xTB, so that nothing need be downloaded."""
+
+import ase.build
+import numpy as np
+from ase import Atoms, units
+from ase.calculators.calculator import Calculator
+from ase.md.langevin import Langevin
+from ase.md.velocitydistribution import MaxwellBoltzmannDistribution, Stationary
+from threadpoolctl import threadpool_limits
+
+from adaptntk.data.structures import ENERGY, FORCES, check_structure
+from adaptntk.errors import InputError
+from adaptntk.progress import Progress, silent
+
+# Everyday names for molecules of ASE's G2 collection, which is indexed by formula.
+COMMON_NAMES = {
+    "ethanol": "CH3CH2OH",
+    "methanol": "CH3OH",
+    "water": "H2O",
+    "ammonia": "NH3",
+    "methane": "CH4",
+    "ethane": "C2H6",
+    "propane": "C3H8",
+    "benzene": "C6H6",
+    "acetaldehyde": "CH3CHO",
+    "acetic acid": "CH3COOH",
+    "acetone": "CH3COCH3",
+    "dimethyl ether": "CH3OCH3",
+    "butadiene": "butadiene",
+}
+EQUILIBRATION_STEPS = 400
+
+
+def build_molecule(name: str) -> Atoms:
+    """A molecule by everyday name or by its name in ASE's G2 collection."""
+    try:
+        return ase.build.molecule(COMMON_NAMES.get(name.lower(), name))
+    except (KeyError, NotImplementedError):
+        known = ", ".join(COMMON_NAMES)
+        raise InputError(f"unknown molecule {name!r}: use a name of ASE's G2 collection, or one of {known}") from None
+
+
+def sample_md(
+    molecule: Atoms,
+    frames: int,
+    temperature: float = 500.0,
+    interval: int = 10,
+    timestep: float = 0.5,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Atoms]:
+    """Langevin MD with GFN2-xTB from ``molecule``; every ``interval``-th step becomes a labelled frame.
+
+    Args:
+        molecule: the starting geometry (not changed).
+        frames: how many to return, after an equilibration of 400 steps.
+        temperature: in K.
+        interval: MD steps between frames.
+        timestep: in fs.
+        seed: fixes velocities and noise, and so the whole trajectory.
+        progress: wraps the iteration over frames, to show it.
+    """
+    from tblite.ase import TBLite  # loads a native library that nothing else needs
+
+    # One thread: several only slow a small molecule down, and their sums would differ from run to run.
+    with threadpool_limits(1, user_api="openmp"):
+        return _run_md(
+            TBLite(method="GFN2-xTB", verbosity=0),
+            molecule,
+            frames,
+            temperature,
+            interval,
+            timestep,
+            seed,
+            progress,
+        )
+
+
+def _run_md(
+    calculator: Calculator,
+    molecule: Atoms,
+    frames: int,
+    temperature: float,
+    interval: int,
+    timestep: float,
+    seed: int,
+    progress: Progress,
+) -> list[Atoms]:
+    rng = np.random.default_rng(seed)
+    atoms = Atoms(numbers=molecule.numbers, positions=molecule.positions)
+    atoms.calc = calculator
+    # Twice the target, because the start is a minimum: half of the kinetic energy becomes potential energy.
+    MaxwellBoltzmannDistribution(atoms, temperature_K=2 * temperature, rng=rng)
+    Stationary(atoms)
+    dynamics = Langevin(
+        atoms, timestep * units.fs, temperature_K=temperature, friction=0.02 / units.fs, rng=rng, fixcm=False
+    )
+    dynamics.run(EQUILIBRATION_STEPS)
+    sampled = []
+    for index in progress(range(frames), f"xTB MD at {temperature:.0f} K", frames):
+        dynamics.run(interval)
+        frame = Atoms(numbers=atoms.numbers, positions=atoms.positions, info={"frame": index})
+        frame.info[ENERGY] = float(atoms.get_potential_energy())
+        frame.arrays[FORCES] = np.array(atoms.get_forces())
+        check_structure(frame, f"MD frame {index}")
+        sampled.append(frame)
+    return sampled

@@ -1,0 +1,44 @@
+"""Writing files so that they are complete or absent."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from adaptntk.errors import InputError
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Call ``write(temporary_path)``, then fsync and rename to ``path``."""
+    path = Path(path)
+    check_writable(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        # mkstemp makes private files; give the result the permissions any new file would have.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_writable(path: str | Path) -> None:
+    """Refuse an output path before hours of work are spent on it."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a directory")
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: the directory {path.parent} does not exist")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None

@@ -1,0 +1,1 @@
+"""Trained potentials behind one small protocol; the only room that knows MACE."""

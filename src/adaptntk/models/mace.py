@@ -1,0 +1,237 @@
+"""MACE models, as ``mace_run_train`` and `adaptntk.train` write them.
+
+A ``.model`` file is a Python pickle: loading one runs code from it, so load only files whose origin you trust.
+"""
+
+import hashlib
+import io
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.errors import InputError, ModelError
+from adaptntk.files import write_atomically
+from adaptntk.models.mace_import import get_neighborhood
+from adaptntk.models.protocol import Predictions, choose_device
+from adaptntk.progress import Progress, silent
+
+SUPPORTED = ("MACE", "ScaleShiftMACE")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def load_mace(
+    path: str | Path, device: str = "auto", dtype: str | None = None, head: str | None = None
+) -> "MACEPotential":
+    """Load a stock MACE ``.model`` file.
+
+    Args:
+        path: the file (a pickle: it must come from a source you trust).
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
+        dtype: ``float32`` or ``float64``; as stored when not given.
+        head: which head of a multi-head model; needed when it has several and none is called ``default``.
+    """
+    path = Path(path)
+    target = choose_device(device)
+    if dtype is not None and dtype not in DTYPES:
+        raise InputError(f"unknown dtype {dtype!r}: choose float32 or float64")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+    module = _unpickle(path, content)
+    name = type(module).__name__
+    if name not in SUPPORTED:
+        raise ModelError(f"{path}: holds a {name}, which is not supported: expected {' or '.join(SUPPORTED)}")
+    if dtype is not None:
+        module = module.to(DTYPES[dtype])
+    fingerprint = hashlib.sha256(content).hexdigest()
+    return MACEPotential(module.to(target), fingerprint, source=str(path), head=head)
+
+
+def save_mace(module: torch.nn.Module, path: str | Path) -> None:
+    """Write a stock ``.model`` file, atomically."""
+    write_atomically(path, lambda temporary: torch.save(module, temporary))
+
+
+@dataclass(frozen=True)
+class MACEGraph:
+    """One structure as MACE sees it, on the potential's device."""
+
+    positions: Tensor
+    node_attrs: Tensor
+    edge_index: Tensor
+    shifts: Tensor
+    unit_shifts: Tensor
+    cell: Tensor
+
+
+class MACEPotential:
+    """A MACE network as a `Potential`."""
+
+    def __init__(
+        self, module: torch.nn.Module, fingerprint: str, source: str | None = None, head: str | None = None
+    ) -> None:
+        # The profiling executor recompiles e3nn's TorchScript for the first calls of every new shape, and
+        # every structure is a new shape: 30 times slower on a CPU. The setting is global to the process.
+        torch._C._jit_set_profiling_executor(False)
+        self.module = module
+        self.fingerprint = fingerprint
+        self.source = source
+        self.heads: list[str] = list(getattr(module, "heads", None) or ["Default"])
+        self.head = _choose_head(self.heads, head)
+        self.atomic_numbers: list[int] = [int(z) for z in module.atomic_numbers]  # type: ignore[union-attr]
+        self.cutoff = float(module.r_max)  # type: ignore[arg-type]
+        self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
+        _make_trainable(module)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    @property
+    def species(self) -> frozenset[int]:
+        return frozenset(self.atomic_numbers)
+
+    def parameters(self) -> list[tuple[str, Tensor]]:
+        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+
+    def graph(self, atoms: Atoms) -> MACEGraph:
+        positions, edge_index, shifts, unit_shifts, cell = _neighbours(atoms, self.cutoff)
+        kind = torch.tensor([self.atomic_numbers.index(z) for z in atoms.numbers.tolist()])
+        one_hot = torch.nn.functional.one_hot(kind, len(self.atomic_numbers))
+
+        def place(values: Any) -> Tensor:
+            return torch.as_tensor(values).to(dtype=self.dtype, device=self.device)
+
+        return MACEGraph(
+            positions=place(positions),
+            node_attrs=place(one_hot),
+            edge_index=torch.as_tensor(edge_index, dtype=torch.int64, device=self.device),
+            shifts=place(shifts),
+            unit_shifts=place(unit_shifts),
+            cell=place(cell),
+        )
+
+    def batch(self, graphs: Sequence[MACEGraph]) -> dict[str, Tensor]:
+        """The dictionary that a MACE network takes: graphs side by side, atoms numbered through."""
+        sizes = torch.tensor([len(graph.positions) for graph in graphs], device=self.device)
+        ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        joined = {
+            name: torch.cat([getattr(graph, name) for graph in graphs])
+            for name in ("positions", "node_attrs", "shifts", "unit_shifts", "cell")
+        }
+        edges = [graph.edge_index + start for graph, start in zip(graphs, ptr.tolist(), strict=False)]
+        head = torch.full((len(graphs),), self.heads.index(self.head), device=self.device)
+        return joined | {
+            "edge_index": torch.cat(edges, dim=1),
+            "batch": torch.repeat_interleave(torch.arange(len(graphs), device=self.device), sizes),
+            "ptr": ptr,
+            "head": head,
+        }
+
+    def energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
+        return self.module(self.batch(graphs), compute_force=False)["energy"]
+
+    def outputs(self, graphs: Sequence[MACEGraph], training: bool = False) -> dict[str, Tensor]:
+        """The network's own dictionary of results, forces included."""
+        return self.module(self.batch(graphs), training=training, compute_force=True)
+
+    def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
+        starts = range(0, len(structures), batch_size)
+        energies, forces, atom_energies, features = [], [], [], []
+        for start in progress(starts, "predicting energies and forces", len(starts)):
+            graphs = [self.graph(atoms) for atoms in structures[start : start + batch_size]]
+            output = self.outputs(graphs)
+            sizes = [len(graph.positions) for graph in graphs]
+            energies.append(self.total_energies(output, sizes))
+            forces += _split(output["forces"], sizes)
+            atom_energies += _split(output["node_energy"], sizes)
+            features += _split(output["node_feats"], sizes)
+        return Predictions(np.concatenate(energies), forces, atom_energies, features)
+
+    def total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
+        """Sums of the atoms' energies in float64: float32 resolves a total of -17,000 eV to 2 meV only."""
+        if hasattr(self.module, "embedding_readout"):
+            return output["energy"].detach().double().cpu().numpy()
+        atoms = output["node_energy"].detach().double()
+        return torch.stack([part.sum() for part in atoms.split(sizes)]).cpu().numpy()
+
+
+def mean_neighbours(structures: Sequence[Atoms], cutoff: float) -> float:
+    """Neighbours per atom, by which MACE normalises its messages."""
+    edges = sum(_neighbours(atoms, cutoff)[1].shape[1] for atoms in structures)
+    return max(1.0, edges / sum(len(atoms) for atoms in structures))
+
+
+def _neighbours(atoms: Atoms, cutoff: float) -> tuple[np.ndarray, ...]:
+    """Positions, edges, shifts in Å and in cells, and the cell."""
+    positions = np.array(atoms.positions)
+    if not atoms.pbc.any():
+        # MACE encloses an open system in a box as large as its distance from the origin.
+        positions -= positions.mean(axis=0)
+    periodic = tuple(bool(direction) for direction in atoms.pbc)
+    return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+
+
+def _split(values: Tensor, sizes: list[int]) -> list[np.ndarray]:
+    return [part.numpy() for part in values.detach().double().cpu().split(sizes)]
+
+
+def _unpickle(path: Path, content: bytes) -> torch.nn.Module:
+    try:
+        module = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"{path}: needs a Python package or version that is missing here ({error})") from None
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        OSError,
+        IndexError,
+    ) as error:
+        line = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise ModelError(f"{path}: not a MACE model file, or truncated ({line})") from None
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(f"{path}: a compiled TorchScript model; use the .model file it was made from")
+    if isinstance(module, dict):
+        raise ModelError(f"{path}: a checkpoint of weights, not a model; use the .model file of that training")
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"{path}: holds a {type(module).__name__}, not a MACE model")
+    return module
+
+
+def _choose_head(heads: list[str], wanted: str | None) -> str:
+    if wanted is not None:
+        if wanted not in heads:
+            raise ModelError(f"the model has no head {wanted!r}: choose one of {', '.join(heads)}")
+        return wanted
+    if len(heads) == 1:
+        return heads[0]
+    default = [head for head in heads if head.lower() == "default"]
+    if not default:
+        raise ModelError(f"the model has several heads: choose one with --head ({', '.join(heads)})")
+    return default[0]
+
+
+def _make_trainable(module: torch.nn.Module) -> None:
+    """A model that went through MACECalculator has every gradient switched off: switch them on again.
+
+    Where only some are off, somebody froze them on purpose, and they are no trainable parameters.
+    """
+    parameters = list(module.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        for parameter in parameters:
+            parameter.requires_grad_(True)

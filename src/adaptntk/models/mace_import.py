@@ -1,0 +1,23 @@
+"""The one place that imports mace and e3nn, in the order they need and without the warnings they raise."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Importing and building MACE networks warns of TorchScript's age, once for each compiled layer."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+with quiet():
+    # mace before e3nn: it sets an environment variable without which e3nn 0.4 fails under torch >= 2.6.
+    from mace import modules
+    from mace.data.neighborhood import get_neighborhood
+
+    from e3nn import o3  # isort: skip
+
+__all__ = ["get_neighborhood", "modules", "o3", "quiet"]

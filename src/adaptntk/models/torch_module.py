@@ -1,0 +1,71 @@
+"""Any torch module that maps positions and species of one structure to its energy."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.models.protocol import Predictions
+from adaptntk.progress import Progress, silent
+
+
+class TorchModulePotential:
+    """Adapter for a module with ``module(positions, atomic_numbers) -> energy`` (Å, eV; a scalar).
+
+    Args:
+        module: the network; its parameters that require gradients are the feature space.
+        species: atomic numbers it accepts, or None for any.
+
+    Cells are not passed on: for periodic systems write an adapter of your own and let
+    `adaptntk.testing.check_potential` examine it.
+    """
+
+    source = None
+
+    def __init__(self, module: torch.nn.Module, species: Iterable[int] | None = None) -> None:
+        self.module = module
+        self._species = frozenset(species) if species is not None else None
+        self.description = type(module).__name__
+
+    @property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for name, tensor in self.module.state_dict().items():
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    @property
+    def species(self) -> frozenset[int] | None:
+        return self._species
+
+    def parameters(self) -> list[tuple[str, Tensor]]:
+        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+
+    def graph(self, atoms: Atoms) -> tuple[Tensor, Tensor]:
+        positions = torch.tensor(atoms.positions, dtype=self.dtype, device=self.device)
+        return positions, torch.tensor(atoms.numbers, dtype=torch.int64, device=self.device)
+
+    def energies(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        return torch.stack([self.module(positions, numbers).reshape(()) for positions, numbers in graphs])
+
+    def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
+        energies, forces = [], []
+        for atoms in progress(structures, "predicting energies and forces", len(structures)):
+            positions, numbers = self.graph(atoms)
+            energy = self.energies([(positions.requires_grad_(True), numbers)])[0]
+            (gradient,) = torch.autograd.grad(energy, positions)
+            energies.append(float(energy))
+            forces.append(-gradient.double().cpu().numpy())
+        return Predictions(np.array(energies), forces)

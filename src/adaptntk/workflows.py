@@ -1,0 +1,348 @@
+"""The verbs as functions: files in, files out. The command line adds nothing but options and printing."""
+
+import csv
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.core import acquisition, metrics
+from adaptntk.core.acquisition import Constraints, Selection
+from adaptntk.core.calibration import PRIOR_ALPHA
+from adaptntk.core.posterior import Posterior, principal_plane
+from adaptntk.core.sketch import NoSketch, make_sketch
+from adaptntk.data.splits import check_disjoint
+from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
+from adaptntk.errors import InputError
+from adaptntk.evaluation import Evaluation, evaluate
+from adaptntk.features import check_budget, estimate_features, extract_features
+from adaptntk.files import check_writable, write_atomically
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.methods.ntk import NTKUncertainty, Scores, choose_normalisation, full_gradients_fit
+from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
+from adaptntk.models.load import load_potential
+from adaptntk.models.mace import MACEPotential
+from adaptntk.models.protocol import check_species
+from adaptntk.progress import Progress, silent
+from adaptntk.report.figures import draw_evaluation, draw_selection
+from adaptntk.training import PRESETS, EpochReport, Recipe, train
+
+log = logging.getLogger(__name__)
+
+PathLike = str | Path
+
+
+@dataclass(frozen=True)
+class LabelKeys:
+    """What the labels are called in the files."""
+
+    energy: str = ENERGY
+    forces: str = FORCES
+
+    def read(self, path: PathLike, labelled: bool = True, unique: bool = True) -> list[Atoms]:
+        """Read and check a file."""
+        return read_structures(path, self.energy, self.forces, labelled, unique)
+
+
+STANDARD_KEYS = LabelKeys()
+
+
+def train_model(
+    train_file: PathLike,
+    valid_file: PathLike,
+    output: PathLike,
+    recipe: Recipe = PRESETS["small"],
+    keys: LabelKeys = STANDARD_KEYS,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "float32",
+    resume: bool = False,
+    on_epoch: Callable[[EpochReport], None] = lambda report: None,
+) -> MACEPotential:
+    """``adaptntk train``: train a MACE network on labelled files and write a stock ``.model``."""
+    check_writable(output)
+    sets = keys.read(train_file), keys.read(valid_file)
+    check_disjoint({str(train_file): sets[0], str(valid_file): sets[1]})
+    return train(*sets, output, recipe, seed, device, dtype, resume, on_epoch)
+
+
+def fit_uncertainty(
+    model: PathLike,
+    train_file: PathLike,
+    valid_file: PathLike,
+    output: PathLike,
+    calibration_file: PathLike | None = None,
+    sketch: str = "gaussian",
+    sketch_dim: int = 512,
+    sketch_seed: int = 0,
+    alpha: float = PRIOR_ALPHA,
+    lam: float | None = None,
+    criterion: str = "spearman",
+    normalise: str = "auto",
+    keys: LabelKeys = STANDARD_KEYS,
+    device: str = "auto",
+    dtype: str | None = None,
+    head: str | None = None,
+    seed: int = 0,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: Progress = silent,
+) -> NTKUncertainty:
+    """``adaptntk fit``: features of the training set, ridge, calibration; writes a ``.ntk`` file.
+
+    When the full gradients of both sets fit into half of ``memory_budget``, the sketch is checked against
+    the exact scores; otherwise its error is estimated from its two halves.
+    """
+    check_writable(output)
+    try:
+        projection = make_sketch(sketch, sketch_dim, sketch_seed, memory_budget)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    potential = load_potential(model, device, dtype, head)
+    training, valid = keys.read(train_file, labelled=False), keys.read(valid_file)
+    check_disjoint({str(train_file): training, str(valid_file): valid})
+    calibration = keys.read(calibration_file) if calibration_file is not None else None
+    if calibration is not None:
+        check_disjoint({str(train_file): training, str(calibration_file): calibration})
+    check_species(potential, training, str(train_file))
+    check_species(potential, valid, str(valid_file))
+    estimate = estimate_features(potential, [*training, *valid], projection, memory_budget)
+    log.info("energy gradients of %s", estimate)
+    check_budget(estimate, memory_budget)
+
+    exact = sketch != "none" and full_gradients_fit(potential, len(training) + len(valid), memory_budget)
+    used = choose_normalisation(normalise, training)
+
+    def extract(frames: list[Atoms]) -> tuple[Tensor, Tensor]:
+        """Full rows (or the sketched ones where the full ones are too large) and sketched rows."""
+        rows = extract_features(potential, frames, NoSketch() if exact else projection, used, memory_budget, progress)
+        return rows, projection.apply(rows) if exact else rows
+
+    full_train, train_rows = extract(training)
+    full_valid, valid_rows = extract(valid)
+    fitted = NTKUncertainty.fit(
+        potential, training, projection, alpha, lam, used, memory_budget, features=train_rows
+    ).calibrate(valid, criterion, calibration, seed, features=valid_rows, progress=progress)
+    fitted = fitted.check_sketch(valid_rows, (full_train, full_valid) if exact else None)
+    save_uncertainty(fitted, output)
+    return fitted
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """Scores of a file, and how far they follow the size of the structures."""
+
+    frames: list[Atoms]
+    scores: Scores
+    correlation_with_size: float
+
+
+def score_structures(
+    ntk: PathLike,
+    pool_file: PathLike,
+    output: PathLike,
+    model: PathLike | None = None,
+    coverage: float = 0.9,
+    keys: LabelKeys = STANDARD_KEYS,
+    device: str = "auto",
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: Progress = silent,
+) -> ScoreReport:
+    """``adaptntk score``: write the frames with their uncertainty in ``info``.
+
+    Keys: ``ntk_variance`` (the raw score U), ``forces_uncertainty`` (eV/Å), ``energy_uncertainty`` (eV) and
+    ``forces_error_bound`` (eV/Å), which the force error stays below with probability ``coverage``.
+    """
+    check_writable(output)
+    uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
+    pool = keys.read(pool_file, labelled=False)
+    check_species(uncertainty.potential, pool, str(pool_file))
+    _announce(uncertainty, pool, memory_budget)
+    scores = uncertainty.score(pool, str(pool_file), progress)
+    for index, atoms in enumerate(pool):
+        _annotate(atoms, uncertainty, scores, index, coverage)
+    write_structures(output, pool)
+    sizes = np.array([len(atoms) for atoms in pool], dtype=float)
+    return ScoreReport(pool, scores, metrics.spearman(scores.variance, sizes))
+
+
+@dataclass(frozen=True)
+class SelectionReport:
+    """The batch, and how much it depends on the sketch.
+
+    ``smallest_gap`` is the corollary's margin over all picks; when it exceeds the sketch error, exact scores
+    would give the same batch. With near-duplicates in the pool it is always tiny: then ``sketch_overlap`` says
+    how much the batches of the sketch's two halves have in common.
+    """
+
+    batch: list[Atoms]
+    selection: Selection
+    scores: Scores
+    excluded: int
+    smallest_gap: float | None
+    sketch_error: float | None
+    sketch_overlap: float | None
+
+
+def select_batch(
+    ntk: PathLike,
+    pool_file: PathLike,
+    count: int,
+    output: PathLike,
+    method: str = "adaptntk",
+    model: PathLike | None = None,
+    exclude_files: Sequence[PathLike] = (),
+    min_separation: float = 0.0,
+    per_group_max: tuple[str, int] | None = None,
+    figure: PathLike | None = None,
+    coverage: float = 0.9,
+    keys: LabelKeys = STANDARD_KEYS,
+    device: str = "auto",
+    seed: int = 0,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: Progress = silent,
+) -> SelectionReport:
+    """``adaptntk select``: write the structures worth labelling next, in the order of picking.
+
+    Besides the keys of `score_structures` (before the batch) each frame carries ``ntk_pick`` (1, 2, ...),
+    ``ntk_score`` (U at the time of picking) and ``ntk_pool_index``.
+    """
+    check_writable(output)
+    if figure is not None:
+        check_writable(figure)
+    uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
+    pool = keys.read(pool_file, labelled=False)
+    check_species(uncertainty.potential, pool, str(pool_file))
+    known = [structure_hash(a) for path in exclude_files for a in keys.read(path, labelled=False, unique=False)]
+    excluded = uncertainty.excluded(pool, known)
+    if len(pool) - sum(excluded) < count:
+        raise InputError(
+            f"{pool_file}: {count} structures asked for, but only {len(pool) - sum(excluded)} of {len(pool)} are "
+            "candidates (the others are labelled already)"
+        )
+    groups, limit = _groups(pool, per_group_max, str(pool_file))
+    constraints = Constraints(excluded, min_separation, groups, limit)
+    _announce(uncertainty, pool, memory_budget)
+    rows = uncertainty.features_of(pool, str(pool_file), progress)
+    selection = acquisition.select(method, uncertainty.posterior, rows, count, constraints, seed)
+    scores = uncertainty.score_features(rows, pool)
+    batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
+    sequential = method == "adaptntk"
+    report = SelectionReport(
+        batch,
+        selection,
+        scores,
+        sum(excluded),
+        min(selection.gaps) if sequential else None,
+        uncertainty.sketch_advice.error if uncertainty.sketch_advice else None,
+        uncertainty.sketch_overlap(rows, count, constraints) if sequential else None,
+    )
+    write_structures(output, batch)
+    if figure is not None:
+        table = Path(figure).with_suffix(".csv")
+        _write_table(table, _selection_columns(uncertainty, rows, selection, scores))
+        draw_selection(table)
+    return report
+
+
+def evaluate_uncertainty(
+    ntk: PathLike,
+    test_file: PathLike,
+    output: PathLike,
+    model: PathLike | None = None,
+    keys: LabelKeys = STANDARD_KEYS,
+    device: str = "auto",
+    seed: int = 0,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: Progress = silent,
+) -> Evaluation:
+    """``adaptntk evaluate``: metrics on labelled structures; writes JSON, a CSV table and a figure."""
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    check_writable(folder / "evaluation.json")
+    uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
+    test = keys.read(test_file)
+    check_species(uncertainty.potential, test, str(test_file))
+    _announce(uncertainty, test, memory_budget)
+    evaluation = evaluate(uncertainty, test, str(test_file), seed, progress)
+    _write_table(folder / "evaluation.csv", evaluation.columns)
+    text = json.dumps(evaluation.metrics, indent=1)
+    write_atomically(folder / "evaluation.json", lambda temporary: temporary.write_text(text + "\n"))
+    draw_evaluation(folder)
+    return evaluation
+
+
+def _announce(uncertainty: NTKUncertainty, frames: list[Atoms], memory_budget: int) -> None:
+    estimate = estimate_features(uncertainty.potential, frames, uncertainty.sketch, memory_budget)
+    log.info("energy gradients of %s", estimate)
+    check_budget(estimate, memory_budget)
+
+
+def _annotate(atoms: Atoms, uncertainty: NTKUncertainty, scores: Scores, index: int, coverage: float) -> None:
+    atoms.info["ntk_variance"] = float(scores.variance[index])
+    if scores.sigma is None or scores.energy_sigma is None or uncertainty.calibration is None:
+        return
+    atoms.info["forces_uncertainty"] = float(scores.sigma[index])
+    atoms.info["energy_uncertainty"] = float(scores.energy_sigma[index])
+    bound = uncertainty.calibration.error_bound(scores.variance[index : index + 1], coverage)[0]
+    atoms.info["forces_error_bound"] = float(bound)
+
+
+def _picked_frames(
+    pool: list[Atoms], selection: Selection, uncertainty: NTKUncertainty, scores: Scores, coverage: float
+) -> list[Atoms]:
+    batch = []
+    for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
+        atoms = pool[index].copy()
+        _annotate(atoms, uncertainty, scores, index, coverage)
+        atoms.info |= {"ntk_pick": turn, "ntk_score": score, "ntk_pool_index": index}
+        batch.append(atoms)
+    return batch
+
+
+def _groups(pool: list[Atoms], per_group_max: tuple[str, int] | None, name: str) -> tuple[list[str] | None, int | None]:
+    if per_group_max is None:
+        return None, None
+    key, limit = per_group_max
+    for index, atoms in enumerate(pool):
+        if key not in atoms.info:
+            raise InputError(f"{name}, frame {index}: no {key!r} to group by; every frame needs it in its comment line")
+    return [str(atoms.info[key]) for atoms in pool], limit
+
+
+def _selection_columns(
+    uncertainty: NTKUncertainty, rows: Tensor, selection: Selection, scores: Scores
+) -> dict[str, Sequence[Any]]:
+    """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked)."""
+    posterior = uncertainty.posterior
+    places = principal_plane(posterior.whiten(rows) if isinstance(posterior, Posterior) else rows)
+    turn, at_turn = np.zeros(len(rows), dtype=int), np.zeros(len(rows))
+    for number, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
+        turn[index], at_turn[index] = number, score
+    sigma = scores.sigma if scores.sigma is not None else np.sqrt(scores.variance)
+    return {
+        "map_x": places[:, 0].tolist(),
+        "map_y": places[:, 1].tolist(),
+        "ntk_variance": scores.variance.tolist(),
+        "forces_uncertainty": sigma.tolist(),
+        "pick": turn.tolist(),
+        "ntk_score": at_turn.tolist(),
+    }
+
+
+def _write_table(path: Path, columns: dict[str, Any]) -> None:
+    def write(temporary: Path) -> None:
+        with temporary.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+
+    write_atomically(path, write)
