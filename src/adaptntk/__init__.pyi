@@ -16,7 +16,7 @@ from .models.load import load_potential
 from .models.mace import MACEPotential
 from .models.protocol import Potential, Predictions
 from .models.torch_module import TorchModulePotential
-from .training import PRESETS, Recipe, train
+from .training import PRESETS, Recipe, Trained, train
 from .version import __version__
 from .workflows import (
     LabelKeys,
@@ -51,6 +51,7 @@ __all__ = [
     "Selection",
     "SketchAdvice",
     "TorchModulePotential",
+    "Trained",
     "VarianceCalibration",
     "__version__",
     "build_molecule",

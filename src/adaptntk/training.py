@@ -48,6 +48,9 @@ class Recipe:
             compositions differ; otherwise only the mean energy per atom (paper).
         force_scale: scale the output by the root mean square force (as MACE does) rather than by the
             standard deviation of the energy per atom (paper).
+        centre_energies: after the training, move the constant of the energy so that the mean error per atom over
+            the training set is zero. With so small an energy weight the optimiser leaves it wrong for long;
+            forces and gradient features do not depend on it. Off in the paper's recipe.
         gradient_clip: largest norm of a step's gradient; 0 for none (paper).
     """
 
@@ -61,27 +64,35 @@ class Recipe:
     per_atom_energy: bool = True
     element_energies: bool = True
     force_scale: bool = True
+    centre_energies: bool = True
     gradient_clip: float = 10.0
     weight_decay: float = 0.01
 
 
 PRESETS = {
-    "paper": Recipe(PAPER, 500, 16, 1e-4, cosine=False, force_scale=False, gradient_clip=0.0),
+    "paper": Recipe(PAPER, 500, 16, 1e-4, cosine=False, force_scale=False, centre_energies=False, gradient_clip=0.0),
     "small": Recipe(SMALL, 80, 8, 1e-2, cosine=True),
 }
 
 
 @dataclass(frozen=True)
+class ValidationErrors:
+    """Errors on the validation set: the loss, and root mean square errors in eV per atom and eV/Å."""
+
+    loss: float
+    energy_rmse_per_atom: float
+    force_rmse: float
+
+
+@dataclass(frozen=True)
 class EpochReport:
-    """What an epoch achieved: errors on the validation set in eV (per atom) and eV/Å."""
+    """What an epoch achieved."""
 
     epoch: int
     epochs: int
     train_loss: float
-    valid_loss: float
-    energy_rmse_per_atom: float
-    force_rmse: float
-    best: bool
+    validation: ValidationErrors
+    improved: bool
     seconds: float
 
 
@@ -92,9 +103,20 @@ class _Labelled:
     graphs: list[MACEGraph]
     energies: Tensor
     forces: list[Tensor]
+    sizes: Tensor
 
     def __len__(self) -> int:
         return len(self.graphs)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training: the network of the best epoch and its errors on the validation set."""
+
+    potential: MACEPotential
+    best_epoch: int
+    energy_rmse_per_atom: float
+    force_rmse: float
 
 
 def train(
@@ -107,51 +129,50 @@ def train(
     dtype: str = "float32",
     resume: bool = False,
     on_epoch: Callable[[EpochReport], None] = lambda report: None,
-) -> MACEPotential:
+) -> Trained:
     """Train a network and write the best one, by validation loss, to ``output``.
 
     Each epoch ends with a checkpoint beside the output; with ``resume`` an interrupted training goes on
     from there and ends with the same weights as if it had not been interrupted. The checkpoint is removed
     when the training is complete.
-
-    Returns:
-        The best network, loaded from ``output``.
     """
     output = Path(output)
     check_writable(output)
+    if dtype not in DTYPES:
+        raise InputError(f"unknown dtype {dtype!r}: choose float32 or float64")
     _check_sets(train, valid)
     identity = _identity(train, valid, recipe, seed, dtype)
     reference = energy_reference(train, recipe)
     module = build_network(recipe.architecture, reference, DTYPES[dtype], seed).to(choose_device(device))
     potential = MACEPotential(module, fingerprint=identity)
-    sets = [_labelled(potential, frames, reference) for frames in (train, valid)]
+    train_set, valid_set = (_labelled(potential, frames, reference) for frames in (train, valid))
     optimiser = torch.optim.AdamW(module.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
-    checkpoint = output.with_name(output.name + ".checkpoint")
-    state = _load_checkpoint(checkpoint, identity) if resume else None
-    first, best_loss, best_weights = 0, math.inf, _copy_weights(module)
-    if state is not None:
-        module.load_state_dict(state["weights"])
-        optimiser.load_state_dict(state["optimiser"])
-        first, best_loss, best_weights = state["epoch"] + 1, state["best_loss"], state["best_weights"]
-        log.info("resuming after epoch %d", first)
+    checkpoint = _Checkpoint(output.with_name(output.name + ".checkpoint"), identity)
+    best = _Best(0, math.inf, _copy_weights(module))
+    first = 0
+    if resume and (loaded := checkpoint.load(module, optimiser)) is not None:
+        first, best = loaded
     for epoch in range(first, recipe.epochs):
         began = time.perf_counter()
-        train_loss = _run_epoch(potential, optimiser, sets[0], recipe, epoch, seed)
-        valid_loss, energy_rmse, force_rmse = _validate(potential, sets[1], recipe)
-        if not math.isfinite(valid_loss):
+        train_loss = _run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
+        errors = _validate(potential, valid_set, recipe)
+        if not math.isfinite(errors.loss):
             raise InputError(
                 f"the training diverged in epoch {epoch + 1}: check the units of the labels, or lower the learning rate"
             )
-        best = valid_loss < best_loss
-        if best:
-            best_loss, best_weights = valid_loss, _copy_weights(module)
-        _save_checkpoint(checkpoint, identity, epoch, module, optimiser, best_loss, best_weights)
+        improved = errors.loss < best.loss
+        if improved:
+            best = _Best(epoch + 1, errors.loss, _copy_weights(module))
+        checkpoint.save(epoch + 1, module, optimiser, best)
         seconds = time.perf_counter() - began
-        on_epoch(EpochReport(epoch + 1, recipe.epochs, train_loss, valid_loss, energy_rmse, force_rmse, best, seconds))
-    module.load_state_dict(best_weights)
+        on_epoch(EpochReport(epoch + 1, recipe.epochs, train_loss, errors, improved, seconds))
+    module.load_state_dict(best.weights)
+    if recipe.centre_energies:
+        _centre_energies(potential, train_set, recipe)
+    errors = _validate(potential, valid_set, recipe)
     save_mace(module.cpu(), output)
-    checkpoint.unlink(missing_ok=True)
-    return load_mace(output, device=device)
+    checkpoint.remove()
+    return Trained(load_mace(output, device), best.epoch, errors.energy_rmse_per_atom, errors.force_rmse)
 
 
 def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
@@ -196,6 +217,7 @@ def _labelled(potential: MACEPotential, frames: Sequence[Atoms], reference: Ener
         [potential.graph(atoms) for atoms in frames],
         place(reference_energies(frames) - offsets),
         [place(forces) for forces in reference_forces(frames)],
+        place([len(atoms) for atoms in frames]),
     )
 
 
@@ -203,16 +225,16 @@ def _batches(size: int, batch_size: int, order: np.ndarray) -> list[list[int]]:
     return [order[start : start + batch_size].tolist() for start in range(0, size, batch_size)]
 
 
-def _errors(
-    potential: MACEPotential, data: _Labelled, indices: list[int], recipe: Recipe, training: bool
-) -> tuple[Tensor, Tensor]:
-    """Energy errors (per structure) and force errors (per component) of one batch."""
-    graphs = [data.graphs[i] for i in indices]
-    output = potential.outputs(graphs, training=training)
+def _errors(potential: MACEPotential, data: _Labelled, indices: list[int], training: bool) -> tuple[Tensor, Tensor]:
+    """Errors of the total energies and of the force components of one batch."""
+    output = potential.outputs([data.graphs[i] for i in indices], training=training)
     energy_error = output["interaction_energy"] - data.energies[indices]
-    if recipe.per_atom_energy:
-        energy_error = energy_error / torch.tensor([len(g.positions) for g in graphs], device=potential.device)
     return energy_error, output["forces"] - torch.cat([data.forces[i] for i in indices])
+
+
+def _weighted(energy_error: Tensor, sizes: Tensor, recipe: Recipe) -> Tensor:
+    """The energy errors that enter the loss."""
+    return energy_error / sizes if recipe.per_atom_energy else energy_error
 
 
 def _run_epoch(
@@ -233,8 +255,9 @@ def _run_epoch(
             for group in optimiser.param_groups:
                 group["lr"] = recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
         optimiser.zero_grad(set_to_none=True)
-        energy_error, force_error = _errors(potential, data, indices, recipe, training=True)
-        loss = recipe.energy_weight * energy_error.square().mean() + recipe.forces_weight * force_error.square().mean()
+        energy_error, force_error = _errors(potential, data, indices, training=True)
+        energy_loss = _weighted(energy_error, data.sizes[indices], recipe).square().mean()
+        loss = recipe.energy_weight * energy_loss + recipe.forces_weight * force_error.square().mean()
         loss.backward()
         if recipe.gradient_clip:
             torch.nn.utils.clip_grad_norm_(potential.module.parameters(), recipe.gradient_clip)
@@ -243,16 +266,31 @@ def _run_epoch(
     return total / len(data)
 
 
-def _validate(potential: MACEPotential, data: _Labelled, recipe: Recipe) -> tuple[float, float, float]:
-    energy_sum = force_sum = force_count = 0.0
+def _validate(potential: MACEPotential, data: _Labelled, recipe: Recipe) -> ValidationErrors:
+    energy_sum = per_atom_sum = force_sum = force_count = 0.0
     for indices in _batches(len(data), recipe.batch_size, np.arange(len(data))):
-        energy_error, force_error = _errors(potential, data, indices, recipe, training=False)
-        energy_sum += float(energy_error.detach().double().square().sum())
-        force_sum += float(force_error.detach().double().square().sum())
+        energy_error, force_error = _errors(potential, data, indices, training=False)
+        energy_error, force_error = energy_error.detach().double(), force_error.detach().double()
+        sizes = data.sizes[indices].double()
+        energy_sum += float((_weighted(energy_error, sizes, recipe)).square().sum())
+        per_atom_sum += float((energy_error / sizes).square().sum())
+        force_sum += float(force_error.square().sum())
         force_count += force_error.numel()
-    energy_mse, force_mse = energy_sum / len(data), force_sum / force_count
-    loss = recipe.energy_weight * energy_mse + recipe.forces_weight * force_mse
-    return loss, math.sqrt(energy_mse), math.sqrt(force_mse)
+    force_mse = force_sum / force_count
+    loss = recipe.energy_weight * energy_sum / len(data) + recipe.forces_weight * force_mse
+    return ValidationErrors(loss, math.sqrt(per_atom_sum / len(data)), math.sqrt(force_mse))
+
+
+def _centre_energies(potential: MACEPotential, data: _Labelled, recipe: Recipe) -> None:
+    """Move the network's constant per atom so that the mean error per atom over ``data`` is zero."""
+    total = 0.0
+    for indices in _batches(len(data), recipe.batch_size, np.arange(len(data))):
+        with torch.no_grad():
+            output = potential.module(potential.batch([data.graphs[i] for i in indices]), compute_force=False)
+        errors = (output["interaction_energy"] - data.energies[indices]) / data.sizes[indices]
+        total += float(errors.double().sum())
+    with torch.no_grad():
+        potential.module.scale_shift.shift -= total / len(data)  # type: ignore[union-attr, operator]
 
 
 def _identity(train: Sequence[Atoms], valid: Sequence[Atoms], recipe: Recipe, seed: int, dtype: str) -> str:
@@ -270,36 +308,50 @@ def _copy_weights(module: torch.nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
-def _save_checkpoint(
-    path: Path,
-    identity: str,
-    epoch: int,
-    module: torch.nn.Module,
-    optimiser: torch.optim.Optimizer,
-    best_loss: float,
-    best_weights: dict[str, Tensor],
-) -> None:
-    state = {
-        "identity": identity,
-        "epoch": epoch,
-        "weights": module.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "best_loss": best_loss,
-        "best_weights": best_weights,
-    }
-    write_atomically(path, lambda temporary: torch.save(state, temporary))
+@dataclass(frozen=True)
+class _Best:
+    """The best epoch so far."""
+
+    epoch: int
+    loss: float
+    weights: dict[str, Tensor]
 
 
-def _load_checkpoint(path: Path, identity: str) -> dict[str, Any] | None:
-    if not path.exists():
-        log.info("no checkpoint at %s: starting from the beginning", path)
-        return None
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise InputError(f"{path}: not a training checkpoint ({str(error).splitlines()[0]}); remove it") from None
-    if state.get("identity") != identity:
-        raise InputError(
-            f"{path}: belongs to a training with other data, seed or settings; remove it, or train without --resume"
-        )
-    return state
+@dataclass(frozen=True)
+class _Checkpoint:
+    """The state of a training on disk, after each epoch."""
+
+    path: Path
+    identity: str
+
+    def save(self, epochs: int, module: torch.nn.Module, optimiser: torch.optim.Optimizer, best: _Best) -> None:
+        state = {
+            "identity": self.identity,
+            "epochs": epochs,
+            "weights": module.state_dict(),
+            "optimiser": optimiser.state_dict(),
+            "best": vars(best),
+        }
+        write_atomically(self.path, lambda temporary: torch.save(state, temporary))
+
+    def load(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> tuple[int, _Best] | None:
+        """Put module and optimiser back to where they were; how many epochs are done, and the best of them."""
+        if not self.path.exists():
+            log.info("no checkpoint at %s: starting from the beginning", self.path)
+            return None
+        try:
+            state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError):
+            raise InputError(f"{self.path}: not a training checkpoint, or truncated; remove it") from None
+        if state.get("identity") != self.identity:
+            raise InputError(
+                f"{self.path}: belongs to a training with other data, seed or settings; remove it, or train "
+                "without --resume"
+            )
+        module.load_state_dict(state["weights"])
+        optimiser.load_state_dict(state["optimiser"])
+        log.info("resuming after epoch %d", state["epochs"])
+        return state["epochs"], _Best(**state["best"])
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)

@@ -27,11 +27,10 @@ from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.ntk import NTKUncertainty, Scores, choose_normalisation, full_gradients_fit
 from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
 from adaptntk.models.load import load_potential
-from adaptntk.models.mace import MACEPotential
 from adaptntk.models.protocol import check_species
 from adaptntk.progress import Progress, silent
 from adaptntk.report.figures import draw_evaluation, draw_selection
-from adaptntk.training import PRESETS, EpochReport, Recipe, train
+from adaptntk.training import PRESETS, EpochReport, Recipe, Trained, train
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,7 @@ def train_model(
     dtype: str = "float32",
     resume: bool = False,
     on_epoch: Callable[[EpochReport], None] = lambda report: None,
-) -> MACEPotential:
+) -> Trained:
     """``adaptntk train``: train a MACE network on labelled files and write a stock ``.model``."""
     check_writable(output)
     sets = keys.read(train_file), keys.read(valid_file)

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
@@ -23,12 +24,14 @@ from adaptntk.errors import AdaptNTKError
 
 Item = TypeVar("Item")
 
+SECONDS_BETWEEN_LINES = 10
+
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def show_progress(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
-    """A bar with the time left, on a terminal; a line every tenth of the way, in a log file."""
+    """A bar with the time left, on a terminal; a line every ten seconds, in a log file."""
     if not err.is_terminal:
         yield from _progress_lines(items, description, total)
         return
@@ -45,11 +48,14 @@ def show_progress(items: Iterable[Item], description: str, total: int) -> Iterat
 
 
 def _progress_lines(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
-    step = max(1, total // 10)
+    began = last = time.monotonic()
     for count, item in enumerate(items, start=1):
         yield item
-        if total > 20 and count % step == 0:
-            err.print(f"{description}: {count:,} of {total:,}")
+        now = time.monotonic()
+        if now - last >= SECONDS_BETWEEN_LINES and count < total:
+            last = now
+            left = round((now - began) / count * (total - count))
+            err.print(f"{description}: {count:,} of {total:,}, {left // 60}:{left % 60:02d} left")
 
 
 def set_up(verbose: bool) -> None:

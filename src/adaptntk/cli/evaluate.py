@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from adaptntk.cli import console, options
 from adaptntk.cli.score import size_line
@@ -43,7 +42,7 @@ def evaluate(
 
 
 def print_metrics(metrics: dict[str, Any]) -> None:
-    """The metrics as a table with 95 % intervals."""
+    """The metrics, with 95 % bootstrap intervals in brackets."""
     from adaptntk.evaluation import KCAL_PER_MOL
 
     force = metrics["force_rmse"]
@@ -51,29 +50,18 @@ def print_metrics(metrics: dict[str, Any]) -> None:
         f"{metrics['structures']:,} structures: force RMSE {force:.4f} eV/Å ({force / KCAL_PER_MOL:.2f} kcal/mol/Å), "
         f"energy MAE {1000 * metrics['energy_mae_per_atom']:.2f} meV/atom"
     )
-    table = Table(box=None, padding=(0, 2))
-    for heading in ("", "value", "95 % interval", ""):
-        table.add_column(heading)
     rows = [
-        (
-            "Spearman",
-            "spearman",
-            f"predicted energy alone: {metrics['control_predicted_energy_spearman']:.3f}",
-        ),
-        ("Pearson (sqrt U)", "pearson", f"of U itself: {metrics['pearson_of_variance']:.3f}"),
+        ("Spearman", "spearman", f"predicted energy alone: {metrics['control_predicted_energy_spearman']:.3f}"),
+        ("Pearson, sqrt U", "pearson", f"of U itself: {metrics['pearson_of_variance']:.3f}"),
         ("AURC_n", "aurc_n", "0 perfect ranking, 1 chance"),
-        (
-            "ENCE",
-            "ence",
-            f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}",
-        ),
-        ("ENCE cross-fitted", "ence_cross_fitted", "sigma refitted on these structures, as in the paper"),
+        ("ENCE", "ence", f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}"),
+        ("ENCE, cross-fitted", "ence_cross_fitted", "as in the paper"),
     ]
     for label, key, remark in rows:
         low, high = metrics[f"{key}_interval"]
         digits = 4 if "ence" in key else 3
-        table.add_row(label, f"{metrics[key]:.{digits}f}", f"{low:.{digits}f} .. {high:.{digits}f}", remark)
-    console.out.print(table)
+        interval = f"({low:.{digits}f} .. {high:.{digits}f})"
+        console.out.print(f"  {label:<19}{metrics[key]:>7.{digits}f}  {interval:<20} {remark}")
     for coverage in metrics["conformal"].values():
         console.out.print(coverage_line(coverage))
     console.out.print(size_line(metrics["correlation_with_size"]))

@@ -99,7 +99,6 @@ def summary(fitted: "NTKUncertainty") -> list[str]:
         lines += [
             f"sketch       p = {advice.dim}: largest |dU|/(lam+U) {advice.error:.2f}, "
             f"median {advice.median_error:.3f}, rank correlation {advice.rank_correlation:.4f} ({against})",
-            f"advice       p = {advice.dim_for(0.1):,} would bring the largest error to 0.10; "
-            f"p = {advice.dim_for(0.3):,} to 0.30",
+            f"advice       p = {advice.dim_for(0.1):,} is enough for a largest error of 0.10",
         ]
     return lines

@@ -48,23 +48,22 @@ def train(
         if report.epoch == 1 or report.epoch % step == 0 or report.epoch == report.epochs:
             console.err.print(epoch_line(report, reports))
 
-    train_model(train, valid, output, recipe, LabelKeys(energy_key, forces_key), seed, device, dtype, resume, show)
-    best = min(reports, key=lambda report: report.valid_loss, default=None)
-    if best is not None:
-        console.out.print(
-            f"wrote {output}: validation force RMSE {best.force_rmse:.4f} eV/Å, "
-            f"energy RMSE {1000 * best.energy_rmse_per_atom:.2f} meV/atom (epoch {best.epoch})"
-        )
-    else:
-        console.out.print(f"wrote {output}")
+    trained = train_model(
+        train, valid, output, recipe, LabelKeys(energy_key, forces_key), seed, device, dtype, resume, show
+    )
+    console.out.print(
+        f"wrote {output}: epoch {trained.best_epoch}, validation force RMSE {trained.force_rmse:.4f} eV/Å, "
+        f"energy RMSE {1000 * trained.energy_rmse_per_atom:.2f} meV/atom"
+    )
 
 
 def epoch_line(report: "EpochReport", reports: "list[EpochReport]") -> str:
     """One line of progress with the time left, from the median of the epochs so far."""
     seconds = sorted(r.seconds for r in reports)[len(reports) // 2]
     left = round(seconds * (report.epochs - report.epoch))
+    errors = report.validation
     return (
         f"epoch {report.epoch:4d}/{report.epochs}  loss {report.train_loss:.5f}  validation: "
-        f"forces {report.force_rmse:.4f} eV/Å, energy {1000 * report.energy_rmse_per_atom:.2f} meV/atom  "
+        f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom  "
         f"{report.seconds:.1f} s/epoch, {left // 60}:{left % 60:02d} left"
     )
