@@ -98,10 +98,7 @@ def fit_uncertainty(
     the exact scores; otherwise its error is estimated from its two halves.
     """
     check_writable(output)
-    try:
-        projection = make_sketch(sketch, sketch_dim, sketch_seed, memory_budget)
-    except ValueError as error:
-        raise InputError(str(error)) from None
+    projection = make_sketch(sketch, sketch_dim, sketch_seed, memory_budget)
     potential = load_potential(model, device, dtype, head)
     training, valid = keys.read(train_file, labelled=False), keys.read(valid_file)
     check_disjoint({str(train_file): training, str(valid_file): valid})

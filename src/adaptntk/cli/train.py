@@ -58,8 +58,9 @@ def train(
 
 
 def epoch_line(report: "EpochReport", reports: "list[EpochReport]") -> str:
-    """One line of progress with the time left, from the median of the epochs so far."""
-    seconds = sorted(r.seconds for r in reports)[len(reports) // 2]
+    """One line of progress with the time left, from the last epochs."""
+    recent = reports[-5:]
+    seconds = sum(r.seconds for r in recent) / len(recent)
     left = round(seconds * (report.epochs - report.epoch))
     errors = report.validation
     return (

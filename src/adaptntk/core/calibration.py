@@ -47,12 +47,16 @@ def fit_variance(variance: Array, errors: Array) -> VarianceCalibration:
         raise InputError("calibration is impossible: the model reproduces every label exactly")
     u, e2 = np.maximum(variance, 0.0) / unit_u, errors**2 / unit_e
 
-    def loss(parameters: Array) -> float:
+    def loss(parameters: Array) -> tuple[float, Array]:
         s2 = parameters[0] * u + parameters[1]
-        return float(np.mean(np.log(s2) + e2 / s2))
+        slope = 1 / s2 - e2 / s2**2
+        return float(np.mean(np.log(s2) + e2 / s2)), np.array([np.mean(slope * u), np.mean(slope)])
 
     starts = [(share, 1 - share) for share in (0.02, 0.5, 0.98)]
-    fits = [optimize.minimize(loss, start, method="L-BFGS-B", bounds=[(0.0, 1e6), (1e-10, 1e6)]) for start in starts]
+    fits = [
+        optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0.0, 1e6), (1e-10, 1e6)])
+        for start in starts
+    ]
     best = min(fits, key=lambda fit: float(fit.fun)).x
     return VarianceCalibration(float(best[0]) * unit_e / unit_u, math.sqrt(float(best[1]) * unit_e))
 
@@ -120,9 +124,12 @@ def choose_ridge(
         raise InputError(f"the criterion {criterion!r} needs labelled validation structures")
     grid = sorted({*ALPHA_GRID, prior_alpha})
     scores = variances([path.lam(alpha) for alpha in grid])
-    merit = _spearman_merit if criterion == "spearman" else _nll_merit
     samples = [np.arange(len(errors))] + [rng.integers(0, len(errors), len(errors)) for _ in range(200)]
-    table = np.array([[merit(row[sample], errors[sample]) for row in scores] for sample in samples])
+    if criterion == "spearman":
+        table = np.array([metrics.spearman_rows(scores[:, s], errors[s]) for s in samples])
+    else:
+        likelihoods = np.array([_log_likelihoods(row, errors) for row in scores])
+        table = np.array([likelihoods[:, s].mean(axis=1) for s in samples])
     gain = table - table[:, [grid.index(prior_alpha)]]
     best = int(np.nanargmax(gain[0]))
     standard_error = float(np.nanstd(gain[1:, best]))
@@ -137,14 +144,10 @@ def _choice(path: RidgePath, alpha: float, criterion: str, reason: str) -> Ridge
     return RidgeChoice(alpha, lam, criterion, path.effective_dimension(lam), reason)
 
 
-def _spearman_merit(variance: Array, errors: Array) -> float:
-    return metrics.spearman(variance, errors)
-
-
-def _nll_merit(variance: Array, errors: Array) -> float:
-    """Mean log likelihood of the calibrated sigma, higher is better."""
+def _log_likelihoods(variance: Array, errors: Array) -> Array:
+    """Twice the log likelihood of each error under the calibrated sigma, up to a constant."""
     sigma = fit_variance(variance, errors).sigma(variance)
-    return float(-np.mean(np.log(sigma**2) + errors**2 / sigma**2))
+    return -(np.log(sigma**2) + errors**2 / sigma**2)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,14 @@ def spearman(u: Array, e: Array) -> float:
     return float("nan") if np.ptp(u) == 0 or np.ptp(e) == 0 else float(stats.spearmanr(u, e).statistic)
 
 
+def spearman_rows(u: Array, e: Array) -> Array:
+    """Rank correlation of each row of ``u`` with ``e``: one call for a whole grid."""
+    ranks = stats.rankdata(np.vstack([u, e]), axis=1)
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    ranks /= np.linalg.norm(ranks, axis=1, keepdims=True)
+    return ranks[:-1] @ ranks[-1]
+
+
 def pearson(u: Array, e: Array) -> float:
     """Linear correlation; ``nan`` when one side is constant."""
     return float("nan") if np.ptp(u) == 0 or np.ptp(e) == 0 else float(stats.pearsonr(u, e).statistic)

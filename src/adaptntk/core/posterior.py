@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.errors import IndefiniteMatrixError
+from adaptntk.errors import IndefiniteMatrixError, InputError
 
 # Wide float32 rows are converted to float64 this many columns at a time.
 _COLUMN_BLOCK = 2**16
@@ -226,12 +226,12 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 def _check(rows: Tensor, lam: float) -> None:
     if rows.ndim != 2:
-        raise ValueError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
-    if not lam > 0:
-        raise ValueError(f"lam must be positive, not {lam}")
+        raise InputError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
+    if not 0 < lam < float("inf"):
+        raise InputError(f"lam and alpha must be positive, but lam is {lam}")
     if not torch.isfinite(rows).all():
         bad = (~torch.isfinite(rows).all(dim=1)).nonzero()[0].item()
-        raise ValueError(f"features of row {bad} are not finite")
+        raise InputError(f"features of row {bad} are not finite")
 
 
 def _cholesky(matrix: Tensor, lam: float) -> Tensor:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET
 
 # SplitMix64: the increment of its counter and the two multipliers of its output function.
@@ -51,7 +52,7 @@ def make_sketch(kind: str, dim: int, seed: int = 0, memory_budget: int = DEFAULT
         return GaussianSketch(dim, seed, memory_budget)
     if kind == "none":
         return NoSketch()
-    raise ValueError(f"unknown sketch {kind!r}: choose gaussian or none")
+    raise InputError(f"unknown sketch {kind!r}: choose gaussian or none")
 
 
 class NoSketch:
@@ -65,7 +66,7 @@ class NoSketch:
 
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
         if start != 0:
-            raise ValueError("full gradients cannot be accumulated from parts")
+            raise InputError("full gradients cannot be accumulated from parts")
         return rows
 
     def memory(self, parameters: int) -> int:
@@ -93,9 +94,9 @@ class GaussianSketch:
 
     def __init__(self, dim: int = 512, seed: int = 0, memory_budget: int = DEFAULT_BUDGET) -> None:
         if dim < 2 or dim % 2:
-            raise ValueError(f"the sketch dimension must be even and at least 2, not {dim}")
+            raise InputError(f"the sketch dimension must be even and at least 2, not {dim}")
         if dim > 2 * _PAIRS_PER_COLUMN:
-            raise ValueError(f"the sketch dimension must be at most {2 * _PAIRS_PER_COLUMN}, not {dim}")
+            raise InputError(f"the sketch dimension must be at most {2 * _PAIRS_PER_COLUMN}, not {dim}")
         self._dim = dim
         self.seed = seed
         self.memory_budget = memory_budget

@@ -36,7 +36,7 @@ def load_rmd17(molecule: str, data_dir: str | Path | None = None) -> list[Atoms]
 def read_rmd17(path: Path) -> list[Atoms]:
     """Frames of one ``rmd17_*.npz`` file."""
     try:
-        with np.load(path) as content:
+        with path.open("rb") as file, np.load(file) as content:
             missing = [key for key in KEYS if key not in content]
             if missing:
                 raise InputError(f"{path}: not an rMD17 file, it lacks {', '.join(missing)}")

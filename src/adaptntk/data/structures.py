@@ -6,6 +6,7 @@ reads by default, whatever they were called in the file; the files we write use 
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 import ase.io
@@ -154,7 +155,20 @@ def _read_frames(path: Path) -> list[Atoms]:
             f"{path}, frame {len(frames)}: cannot be read, the file is truncated or not a structure file "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no details'})"
         ) from None
+    if path.suffix in (".xyz", ".extxyz"):
+        _check_complete(path)
     return frames
+
+
+def _check_complete(path: Path) -> None:
+    """ase passes over a last frame that ends within its first two lines."""
+    with path.open() as file:
+        frame = 0
+        while (first := file.readline()).strip():
+            wanted = int(first) + 1
+            if sum(1 for _ in islice(file, wanted)) < wanted:
+                raise InputError(f"{path}, frame {frame}: incomplete, the file is truncated; copy it again")
+            frame += 1
 
 
 def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str) -> None:

@@ -5,7 +5,6 @@ import numpy as np
 from ase import Atoms, units
 from ase.calculators.calculator import Calculator
 from ase.md.langevin import Langevin
-from ase.md.velocitydistribution import MaxwellBoltzmannDistribution, Stationary
 from threadpoolctl import threadpool_limits
 
 from adaptntk.data.structures import ENERGY, FORCES, check_structure
@@ -90,8 +89,10 @@ def _run_md(
     atoms = Atoms(numbers=molecule.numbers, positions=molecule.positions)
     atoms.calc = calculator
     # Twice the target, because the start is a minimum: half of the kinetic energy becomes potential energy.
-    MaxwellBoltzmannDistribution(atoms, temperature_K=2 * temperature, rng=rng)
-    Stationary(atoms)
+    masses = atoms.get_masses()[:, None]
+    velocities = rng.standard_normal((len(atoms), 3)) * np.sqrt(2 * units.kB * temperature / masses)
+    velocities -= (masses * velocities).sum(axis=0) / masses.sum()
+    atoms.set_velocities(velocities)
     dynamics = Langevin(
         atoms, timestep * units.fs, temperature_K=temperature, friction=0.02 / units.fs, rng=rng, fixcm=False
     )

@@ -66,6 +66,6 @@ class TorchModulePotential:
             positions, numbers = self.graph(atoms)
             energy = self.energies([(positions.requires_grad_(True), numbers)])[0]
             (gradient,) = torch.autograd.grad(energy, positions)
-            energies.append(float(energy))
+            energies.append(float(energy.detach()))
             forces.append(-gradient.double().cpu().numpy())
         return Predictions(np.array(energies), forces)

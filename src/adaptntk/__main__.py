@@ -1,0 +1,5 @@
+"""``python -m adaptntk``"""
+
+from adaptntk.cli import main
+
+main()

@@ -1,0 +1,94 @@
+"""Checks that outsiders can run on their own adapters: each raises AssertionError and says what is wrong."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
+
+
+def check_potential(potential: Potential, structures: Sequence[Atoms], periodic: Atoms | None = None) -> None:
+    """Verify that an adapter keeps the contract of `Potential`.
+
+    Args:
+        potential: the adapter.
+        structures: at least two molecules it can evaluate, preferably of different sizes.
+        periodic: a periodic structure, when the potential handles those.
+    """
+    assert len(structures) >= 2, "give at least two structures"
+    tolerance = 1e-9 if potential.dtype == torch.float64 else 2e-4
+    _check_parameters(potential)
+    _check_no_mutation(potential, structures)
+    _check_batches(potential, structures, tolerance)
+    _check_forces(potential, structures[0])
+    _check_symmetry(potential, structures[0], tolerance)
+    if periodic is not None:
+        _check_periodic_shift(potential, periodic, tolerance)
+
+
+def _check_parameters(potential: Potential) -> None:
+    names = [name for name, _ in potential.parameters()]
+    assert names, "the potential has no trainable parameters"
+    assert len(set(names)) == len(names), "parameter names must be unique"
+    assert names == [name for name, _ in potential.parameters()], "the order of the parameters must not change"
+    assert all(tensor.requires_grad for _, tensor in potential.parameters()), "parameters must require gradients"
+    assert len(potential.fingerprint) == 64, "the fingerprint must be a SHA-256 in hexadecimal"
+
+
+def _check_no_mutation(potential: Potential, structures: Sequence[Atoms]) -> None:
+    copies = [atoms.copy() for atoms in structures]
+    potential.predict(structures)
+    potential.energies([potential.graph(atoms) for atoms in structures])
+    for atoms, copy in zip(structures, copies, strict=True):
+        assert atoms == copy, "the potential changed the structure it was given"
+
+
+def _check_batches(potential: Potential, structures: Sequence[Atoms], tolerance: float) -> None:
+    graphs = [potential.graph(atoms) for atoms in structures]
+    together = potential.energies(graphs)
+    assert together.shape == (len(structures),), "energies must be one number per structure"
+    single = torch.cat([potential.energies([graph]) for graph in graphs])
+    scale = float(single.detach().abs().max()) + 1.0
+    assert torch.allclose(together, single, rtol=0, atol=tolerance * scale), "a batch must give what single calls give"
+    predicted = potential.predict(structures)
+    assert np.allclose(predicted.energies, single.detach().double().cpu().numpy(), rtol=0, atol=tolerance * scale), (
+        "predict and energies must agree"
+    )
+    rows = energy_gradients(potential, graphs)
+    assert rows.shape == (len(graphs), parameter_count(potential)), "one gradient per structure, over all parameters"
+    assert bool(torch.isfinite(rows).all()), "gradients must be finite"
+    assert bool((rows != 0).any()), "the energy must depend on the parameters"
+
+
+def _check_forces(potential: Potential, atoms: Atoms) -> None:
+    step = 1e-4 if potential.dtype == torch.float64 else 1e-2
+    forces = potential.predict([atoms]).forces[0]
+    for atom, axis in ((0, 0), (len(atoms) - 1, 2)):
+        moved = [atoms.copy(), atoms.copy()]
+        moved[0].positions[atom, axis] += step
+        moved[1].positions[atom, axis] -= step
+        plus, minus = potential.predict(moved).energies
+        difference = abs((minus - plus) / (2 * step) - forces[atom, axis])
+        allowed = 1e-5 if potential.dtype == torch.float64 else 5e-2
+        assert difference <= allowed * (1 + np.abs(forces).max()), "forces must be minus the gradient of the energy"
+
+
+def _check_symmetry(potential: Potential, atoms: Atoms, tolerance: float) -> None:
+    rotated = atoms.copy()
+    rotated.rotate(40, (1, 2, 3), center=(0.1, 0.2, 0.3))
+    rotated.translate((3.0, -2.0, 1.0))
+    shuffled = atoms[np.random.default_rng(0).permutation(len(atoms))]
+    for name, other in (("rotation and translation", rotated), ("permutation", shuffled)):
+        energies = potential.predict([atoms, other]).energies
+        assert abs(energies[0] - energies[1]) <= tolerance * (1 + abs(energies[0])), f"energy changes by {name}"
+
+
+def _check_periodic_shift(potential: Potential, atoms: Atoms, tolerance: float) -> None:
+    shifted = atoms.copy()
+    shifted.positions[0] += np.asarray(atoms.cell)[0]
+    energies = potential.predict([atoms, shifted]).energies
+    assert abs(energies[0] - energies[1]) <= tolerance * (1 + abs(energies[0])), (
+        "moving an atom by a lattice vector must not change the energy"
+    )

@@ -1,0 +1,259 @@
+"""Each kind of bad input: one clear line, exit code 2, nothing written."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from ase import Atoms
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+from adaptntk.data.structures import ENERGY, FORCES, write_structures
+from adaptntk.models.mace import save_mace
+from tests.conftest import tiny_network
+
+
+@pytest.fixture
+def refused(tmp_path):
+    """Run a command that must fail cleanly; returns its single line of error."""
+
+    def call(*arguments, cause):
+        before = sorted(p.name for p in tmp_path.iterdir())
+        result = CliRunner().invoke(app, [str(a) for a in arguments])
+        lines = [line for line in result.stderr.splitlines() if line.startswith("adaptntk: ")]
+        assert result.exit_code == 2, result.output
+        assert len(lines) == 1, result.stderr
+        assert "Traceback" not in result.output
+        assert cause in lines[0]
+        assert sorted(p.name for p in tmp_path.iterdir()) == before, "something was written"
+        return lines[0]
+
+    return call
+
+
+@pytest.fixture
+def pool_with(parts, tmp_path):
+    """A copy of the pool with one frame changed."""
+
+    def make(change, part="pool"):
+        frames = [atoms.copy() for atoms in parts[part]]
+        change(frames)
+        write_structures(tmp_path / "bad.xyz", frames)
+        return tmp_path / "bad.xyz"
+
+    return make
+
+
+def test_missing_labels(refused, pool_with, ntk_file, tmp_path):
+    bad = pool_with(lambda f: f[3].info.pop(ENERGY), "test")
+    line = refused("evaluate", ntk_file, bad, "-o", tmp_path, cause="frame 3: no label 'REF_energy'")
+    assert str(bad) in line
+
+
+def test_wrong_key(refused, pool_with, ntk_file, tmp_path):
+    def rename(frames):
+        for atoms in frames:
+            atoms.info["energy"] = atoms.info.pop(ENERGY)
+
+    refused("evaluate", ntk_file, pool_with(rename, "test"), "-o", tmp_path, cause="pass --energy-key energy")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_none(refused, pool_with, ntk_file, tmp_path, value):
+    bad = pool_with(lambda f: f[2].positions.__setitem__((0, 0), value))
+    refused("score", ntk_file, bad, "-o", tmp_path / "out.xyz", cause="frame 2: position is NaN or infinite")
+
+
+def test_unknown_element(refused, pool_with, ntk_file, tmp_path):
+    bad = pool_with(lambda f: f[4].numbers.__setitem__(0, 17))
+    refused(
+        "select",
+        ntk_file,
+        bad,
+        "-n",
+        2,
+        "-o",
+        tmp_path / "out.xyz",
+        cause="frame 4: the model does not know the element Cl",
+    )
+
+
+def test_empty_pool(refused, ntk_file, tmp_path):
+    (tmp_path / "empty.xyz").touch()
+    refused("select", ntk_file, tmp_path / "empty.xyz", "-n", 2, "-o", tmp_path / "out.xyz", cause="the file is empty")
+
+
+def test_fewer_candidates_than_asked(refused, files, ntk_file, tmp_path):
+    refused(
+        "select", ntk_file, files["pool"], "-n", 31, "-o", tmp_path / "out.xyz", cause="only 30 of 30 are candidates"
+    )
+
+
+def test_duplicate_frames(refused, pool_with, ntk_file, tmp_path):
+    bad = pool_with(lambda f: f.append(f[5].copy()))
+    refused(
+        "select", ntk_file, bad, "-n", 2, "-o", tmp_path / "out.xyz", cause="frames 5 and 30 are the same structure"
+    )
+
+
+def test_overlapping_sets(refused, files, trained, tmp_path):
+    refused(
+        "fit", trained.source, "--train", files["train"], "--valid", files["train"], "-o", tmp_path / "a.ntk",
+        cause="must not overlap",
+    )  # fmt: skip
+
+
+def test_labels_in_kcal(refused, pool_with, files, tmp_path):
+    def convert(frames):
+        for atoms in frames:
+            atoms.info[ENERGY] *= 23.06
+            atoms.arrays[FORCES] *= 23.06
+
+    bad = pool_with(convert, "train")
+    refused("train", "--train", bad, "--valid", files["valid"], "-o", tmp_path / "a.model", cause="kcal/mol")
+
+
+def test_positions_in_bohr(refused, pool_with, ntk_file, tmp_path):
+    def convert(frames):
+        for atoms in frames:
+            atoms.positions /= 0.529177
+
+    refused("score", ntk_file, pool_with(convert), "-o", tmp_path / "out.xyz", cause="look like Bohr")
+
+
+def test_truncated_structure_file(refused, files, ntk_file, tmp_path):
+    lines = files["pool"].read_text().splitlines(keepends=True)
+    for kept in (11 * 15 + 1, 11 * 15 + 2, 11 * 15 + 6):  # in the second, third and seventh line of a frame
+        (tmp_path / "cut.xyz").write_text("".join(lines[:kept]) + lines[kept][:20])
+        refused("score", ntk_file, tmp_path / "cut.xyz", "-o", tmp_path / "out.xyz", cause="frame 15")
+
+
+def test_truncated_ntk(refused, files, ntk_file, tmp_path):
+    (tmp_path / "cut.ntk").write_bytes(ntk_file.read_bytes()[:3000])
+    refused(
+        "score", tmp_path / "cut.ntk", files["pool"], "-o", tmp_path / "out.xyz", cause="not a .ntk file, or truncated"
+    )
+
+
+def test_foreign_ntk(refused, files, ntk_file, fitted, tmp_path):
+    save_mace(tiny_network(seed=9).module, tmp_path / "other.model")
+    line = refused(
+        "score", ntk_file, files["pool"], "-o", tmp_path / "out.xyz", "--model", tmp_path / "other.model",
+        cause="was fitted for another model",
+    )  # fmt: skip
+    assert fitted.potential.fingerprint in line
+
+
+def test_model_that_is_none(refused, files, tmp_path):
+    (tmp_path / "bad.model").write_bytes(b"nonsense")
+    refused(
+        "fit", tmp_path / "bad.model", "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "a.ntk",
+        cause="not a MACE model file",
+    )  # fmt: skip
+
+
+def test_output_in_a_missing_folder(refused, files, ntk_file, tmp_path):
+    refused("score", ntk_file, files["pool"], "-o", tmp_path / "no" / "out.xyz", cause="does not exist")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_output_in_a_read_only_folder(refused, files, ntk_file, tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        refused("score", ntk_file, files["pool"], "-o", tmp_path / "out.xyz", cause="Permission denied")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_output_where_no_file_can_be(refused, files, ntk_file):
+    refused("score", ntk_file, files["pool"], "-o", "/proc/out.xyz", cause="cannot write /proc/out.xyz")
+
+
+def test_fused_atoms(refused, pool_with, ntk_file, tmp_path):
+    bad = pool_with(lambda f: f[1].positions.__setitem__(1, f[1].positions[0] + 0.05))
+    refused("score", ntk_file, bad, "-o", tmp_path / "out.xyz", cause="frame 1: two atoms are")
+
+
+def test_no_atoms(refused, ntk_file, tmp_path):
+    (tmp_path / "none.xyz").write_text("0\n\n")
+    refused(
+        "score",
+        ntk_file,
+        tmp_path / "none.xyz",
+        "-o",
+        tmp_path / "out.xyz",
+        cause="frame 0: the structure has no atoms",
+    )
+
+
+def test_missing_group(refused, files, ntk_file, tmp_path):
+    refused(
+        "select", ntk_file, files["pool"], "-n", 2, "-o", tmp_path / "out.xyz", "--per-group-max", "config_type", 3,
+        cause="no 'config_type' to group by",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "cause"),
+    [
+        ("--sketch", "fourier", "unknown sketch"),
+        ("--sketch-dim", "7", "sketch dimension must be even"),
+        ("--lam-criterion", "magic", "unknown criterion"),
+        ("--normalise", "magic", "unknown normalisation"),
+        ("--device", "abacus", "cannot be used"),
+        ("--dtype", "float8", "unknown dtype"),
+        ("--head", "nose", "no head 'nose'"),
+        ("--lam", "-1", "must be positive"),
+        ("--alpha", "0", "must be positive"),
+    ],
+)
+def test_impossible_options(refused, files, trained, tmp_path, option, value, cause):
+    refused(
+        "fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "a.ntk",
+        option, value, cause=cause,
+    )  # fmt: skip
+
+
+def test_missing_data_set(refused, tmp_path):
+    refused("data", "rmd17", "aspirin", "-o", tmp_path / "out", "--data-dir", tmp_path, cause="It is published as")
+
+
+def test_unknown_molecule(refused, tmp_path):
+    refused("data", "md", "unobtainium", "-o", tmp_path / "out", cause="unknown molecule")
+
+
+def test_as_a_real_process(tmp_path):
+    """Exit code and streams of the installed command."""
+    command = [
+        sys.executable,
+        "-m",
+        "adaptntk",
+        "score",
+        str(tmp_path / "no.ntk"),
+        "x.xyz",
+        "-o",
+        str(tmp_path / "o.xyz"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == f"adaptntk: {tmp_path / 'no.ntk'}: no such file\n"
+
+
+def test_a_single_structure_is_scored(ntk_file, parts, tmp_path):
+    """The smallest pool there is."""
+    write_structures(tmp_path / "one.xyz", parts["pool"][:1])
+    result = CliRunner().invoke(
+        app, ["score", str(ntk_file), str(tmp_path / "one.xyz"), "-o", str(tmp_path / "out.xyz")]
+    )
+    assert result.exit_code == 0
+
+
+def test_an_isolated_atom_is_scored(ntk_file, tmp_path):
+    write_structures(tmp_path / "one.xyz", [Atoms("C", positions=[[0, 0, 0]])])
+    result = CliRunner().invoke(
+        app, ["score", str(ntk_file), str(tmp_path / "one.xyz"), "-o", str(tmp_path / "out.xyz")]
+    )
+    assert result.exit_code == 0

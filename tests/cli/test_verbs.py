@@ -1,0 +1,146 @@
+"""The command line as a user runs it, in this process for speed and once as a real command."""
+
+import json
+import subprocess
+import sys
+
+import ase.io
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+from adaptntk.version import __version__
+
+
+@pytest.fixture
+def run():
+    def call(*arguments):
+        return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def from_command_line(trained, files, tmp_path_factory):
+    """A .ntk file made by `adaptntk fit`."""
+    path = tmp_path_factory.mktemp("cli") / "ethanol.ntk"
+    arguments = ["fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", path]
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return path, result.output
+
+
+def test_fit_reports_ridge_calibration_and_advice(from_command_line):
+    _, output = from_command_line
+    for word in ("ridge ", "effective", "sigma^2 =", "90 % of new structures", "exact scores", "advice "):
+        assert word in output
+
+
+def test_score_writes_standard_deviations(from_command_line, files, parts, fitted, tmp_path, run):
+    output = tmp_path / "scored.xyz"
+    result = run("score", from_command_line[0], files["pool"], "-o", output)
+    assert result.exit_code == 0
+    frames = ase.io.read(output, ":")
+    expected = fitted.score(parts["pool"])
+    assert np.allclose([a.info["ntk_variance"] for a in frames], expected.variance, rtol=1e-5)
+    assert np.allclose([a.info["forces_uncertainty"] for a in frames], expected.sigma, rtol=1e-3)
+    assert all(a.info["energy_uncertainty"] > 0 for a in frames)
+    assert all(a.info["forces_error_bound"] > 0 for a in frames)
+    assert all("REF_forces" in a.arrays for a in frames)
+
+
+def test_select_writes_picks_in_order(from_command_line, files, parts, fitted, tmp_path, run):
+    output, figure = tmp_path / "batch.xyz", tmp_path / "picks.png"
+    result = run("select", from_command_line[0], files["pool"], "-n", 8, "-o", output, "--figure", figure)
+    assert result.exit_code == 0
+    assert "picked 8 of 30 candidates" in result.output
+    frames = ase.io.read(output, ":")
+    expected = fitted.select(parts["pool"], 8)
+    assert [a.info["ntk_pool_index"] for a in frames] == expected.indices
+    assert [a.info["ntk_pick"] for a in frames] == list(range(1, 9))
+    assert np.allclose([a.info["ntk_score"] for a in frames], expected.scores, rtol=1e-4)
+    assert figure.stat().st_size > 10_000
+    assert (tmp_path / "picks.csv").exists()
+
+
+def test_select_options(from_command_line, files, parts, tmp_path, run):
+    from adaptntk.data.structures import structure_hash, write_structures
+
+    pool = [atoms.copy() for atoms in parts["pool"]]
+    for index, atoms in enumerate(pool):
+        atoms.info["run"] = f"run{index % 3}"
+    write_structures(tmp_path / "pool.xyz", pool)
+    write_structures(tmp_path / "known.xyz", pool[:10])
+    output = tmp_path / "batch.xyz"
+    for method in ("adaptntk", "topb", "random"):
+        result = run(
+            "select", from_command_line[0], tmp_path / "pool.xyz", "-n", 6, "-o", output, "--method", method,
+            "--exclude", tmp_path / "known.xyz", "--per-group-max", "run", 2, "--min-separation", 0.01,
+        )  # fmt: skip
+        assert result.exit_code == 0
+        batch = ase.io.read(output, ":")
+        groups = [a.info["run"] for a in batch]
+        assert max(groups.count(g) for g in groups) <= 2
+        known = {structure_hash(a) for a in pool[:10]}
+        assert not known & {structure_hash(a) for a in batch}
+
+
+def test_evaluate_writes_a_report(from_command_line, files, tmp_path, run):
+    result = run("evaluate", from_command_line[0], files["test"], "-o", tmp_path / "report")
+    assert result.exit_code == 0
+    for word in ("Spearman", "Pearson", "AURC_n", "ENCE", "conformal bound at 90 %", "predicted energy alone"):
+        assert word in result.output
+    metrics = json.loads((tmp_path / "report" / "evaluation.json").read_text())
+    assert f"{metrics['spearman']:.3f}" in result.output
+    assert (tmp_path / "report" / "evaluation.png").stat().st_size > 10_000
+    rows = (tmp_path / "report" / "evaluation.csv").read_text().splitlines()
+    assert len(rows) == 41
+
+
+def test_exact_mode(trained, files, tmp_path, run):
+    ntk = tmp_path / "exact.ntk"
+    result = run(
+        "fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", ntk, "--sketch", "none"
+    )
+    assert result.exit_code == 0
+    assert "features full" in result.output
+    assert run("select", ntk, files["pool"], "-n", 4, "-o", tmp_path / "batch.xyz").exit_code == 0
+    assert run("score", ntk, files["pool"], "-o", tmp_path / "scored.xyz").exit_code == 0
+
+
+def test_a_sketch_too_large_to_check_is_estimated(trained, files, tmp_path, run):
+    result = run(
+        "fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "a.ntk",
+        "--memory", 0.0003, "--sketch-dim", 32,
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert "estimate from its two halves" in result.output
+
+
+def test_train_and_data(tmp_path, run):
+    result = run(
+        "data", "md", "water", "-o", tmp_path, "--train", 8, "--valid", 4, "--test", 2, "--pool", 0, "--interval", 5
+    )
+    assert result.exit_code == 0
+    assert len(ase.io.read(tmp_path / "train.xyz", ":")) == 8
+    assert not (tmp_path / "pool.xyz").exists()
+    result = run(
+        "train", "--train", tmp_path / "train.xyz", "--valid", tmp_path / "valid.xyz", "--epochs", 1,
+        "-o", tmp_path / "water.model",
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert "validation force RMSE" in result.output
+
+
+def test_help_is_quick_and_complete(run):
+    for verb in ("train", "fit", "score", "select", "evaluate", "demo", "data"):
+        result = run(verb, "--help")
+        assert result.exit_code == 0
+        assert "Usage" in result.output
+    code = "import sys, adaptntk.cli.app; sys.exit(bool({'torch', 'mace', 'matplotlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_version(run):
+    assert run("--version").output.strip() == __version__

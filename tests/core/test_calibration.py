@@ -1,0 +1,133 @@
+import numpy as np
+import pytest
+import torch
+
+from adaptntk.core.calibration import (
+    ALPHA_GRID,
+    Calibration,
+    choose_ridge,
+    conformal_quantile,
+    cross_fitted_sigma,
+    fit_variance,
+)
+from adaptntk.core.posterior import RidgePath
+from adaptntk.errors import InputError
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(("a", "b"), [(2.0, 0.3), (50.0, 0.0), (0.0, 0.7), (1e-6, 1e-4)])
+@pytest.mark.parametrize("unit", [1.0, 1e-3, 1e4])
+def test_known_parameters_are_recovered(a, b, unit):
+    """Whatever the units of score and error."""
+    u = rng().gamma(2.0, 1.0, 40_000)
+    errors = np.sqrt(a * u + b**2) * rng(1).standard_normal(len(u)) * unit
+    found = fit_variance(u, np.abs(errors))
+    typical = np.quantile(u, [0.1, 0.5, 0.9])
+    assert np.allclose(found.sigma(typical), np.sqrt(a * typical + b**2) * unit, rtol=0.05)
+
+
+def test_the_fit_is_the_minimum_of_the_likelihood():
+    u = rng().gamma(2.0, 1.0, 200)
+    e = np.abs(np.sqrt(0.5 * u + 0.2) * rng(1).standard_normal(200))
+    found = fit_variance(u, e)
+
+    def loss(a, b2):
+        return np.sum(np.log(a * u + b2) + e**2 / (a * u + b2))
+
+    best = loss(found.a, found.b**2)
+    grid = [loss(a, b2) for a in np.linspace(0.01, 2, 60) for b2 in np.linspace(0.001, 1, 60)]
+    assert best <= min(grid) + 1e-6
+
+
+def test_cross_fit_never_uses_the_structure_itself():
+    u, e = rng().gamma(2.0, 1.0, 60), np.abs(rng(1).standard_normal(60))
+    sigma = cross_fitted_sigma(u, e, rng(2))
+    for index in (0, 17, 59):
+        changed = e.copy()
+        changed[index] *= 100
+        assert cross_fitted_sigma(u, changed, rng(2))[index] == pytest.approx(sigma[index])
+
+
+def test_conformal_rank():
+    scores = np.arange(1.0, 100.0)  # 99 scores: the 90th smallest for 90 %
+    assert conformal_quantile(scores, 0.9) == 90.0
+    assert conformal_quantile(scores[:9], 0.95) == np.inf
+    with pytest.raises(InputError, match="between 0 and 1"):
+        conformal_quantile(scores, 1.0)
+
+
+def test_coverage_is_kept_on_average():
+    """Over many calibration sets of 60, for errors that are not Gaussian and a sigma that is wrong."""
+    covered = []
+    for seed in range(200):
+        generator = rng(seed)
+        u = generator.gamma(2.0, 1.0, 160)
+        e = u**0.8 * generator.exponential(1.0, 160)
+        calibration = Calibration.fit(u[:60], e[:60], e[:60], generator)
+        covered.append(np.mean(e[60:] <= calibration.error_bound(u[60:], 0.9)))
+    assert 0.89 <= np.mean(covered) <= 0.93
+
+
+def test_variance_threshold_is_a_quantile_of_the_scores():
+    u = rng().gamma(2.0, 1.0, 99)
+    calibration = Calibration.fit(u, np.sqrt(u), np.sqrt(u), rng())
+    assert calibration.variance_threshold(0.9) == np.sort(u)[89]
+
+
+def ridge_problem(noise):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(300, 30, generator=generator, dtype=torch.float64) * torch.logspace(
+        0, -3, 30, dtype=torch.float64
+    )
+    path = RidgePath(rows[:100])
+    queries = rows[100:]
+    scores = lambda lams: path.variances(queries, lams).numpy()  # noqa: E731
+    truth = scores([path.lam(1e-7)])[0]
+    errors = np.sqrt(truth) * np.exp(noise * rng().standard_normal(200))
+    return path, scores, errors
+
+
+@pytest.mark.parametrize("criterion", ["spearman", "nll"])
+def test_a_clear_gain_moves_the_ridge(criterion):
+    path, scores, errors = ridge_problem(noise=0.05)
+    choice = choose_ridge(path, criterion, scores, errors, rng())
+    assert choice.alpha < 1e-5
+    assert "better by" in choice.reason
+    assert choice.lam == pytest.approx(choice.alpha * path.mean_squared_norm)
+
+
+@pytest.mark.parametrize("criterion", ["spearman", "nll"])
+def test_noise_does_not(criterion):
+    path, scores, _ = ridge_problem(noise=0.0)
+    moved = 0
+    for seed in range(10):
+        errors = np.abs(rng(seed).standard_normal(200))
+        moved += choose_ridge(path, criterion, scores, errors, rng(seed)).alpha != 1e-4
+    assert moved <= 6  # a one-standard-error rule lets some pass; without it all ten would move
+
+
+def test_effective_dimension_criterion_needs_no_labels():
+    path, _, _ = ridge_problem(noise=0.0)
+    choice = choose_ridge(path, "effective_dimension", None, None, rng())
+    distances = [abs(path.effective_dimension(path.lam(a)) - 100 / 3) for a in ALPHA_GRID]
+    assert choice.alpha == ALPHA_GRID[int(np.argmin(distances))]
+
+
+def test_fixed_keeps_what_was_given():
+    path, _, _ = ridge_problem(noise=0.0)
+    assert choose_ridge(path, "fixed", None, None, rng(), prior_alpha=0.0123).alpha == 0.0123
+
+
+def test_impossible_requests():
+    path, _, _ = ridge_problem(noise=0.0)
+    with pytest.raises(InputError, match="unknown criterion"):
+        choose_ridge(path, "magic", None, None, rng())
+    with pytest.raises(InputError, match="needs labelled validation"):
+        choose_ridge(path, "nll", None, None, rng())
+    with pytest.raises(InputError, match="at least two"):
+        fit_variance(np.ones(1), np.ones(1))
+    with pytest.raises(InputError, match="exactly"):
+        fit_variance(np.ones(5), np.zeros(5))

@@ -1,0 +1,174 @@
+import ase.io
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptntk.data.structures import (
+    ENERGY,
+    FORCES,
+    check_force_unit,
+    has_labels,
+    read_structures,
+    structure_hash,
+    write_structures,
+)
+from adaptntk.errors import InputError
+
+
+def labelled(seed=0):
+    atoms = Atoms("OH2", positions=[[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
+    atoms.rattle(0.01, rng=np.random.default_rng(seed))
+    atoms.info[ENERGY] = -10.0 + seed
+    atoms.arrays[FORCES] = np.full((3, 3), 0.1)
+    return atoms
+
+
+def test_round_trip_keeps_labels_and_extra_keys(tmp_path):
+    frames = [labelled(seed) for seed in range(3)]
+    frames[1].info["config_type"] = "hot"
+    write_structures(tmp_path / "a.xyz", frames)
+    back = read_structures(tmp_path / "a.xyz", labelled=True)
+    assert [a.info[ENERGY] for a in back] == [-10.0, -9.0, -8.0]
+    assert back[1].info["config_type"] == "hot"
+    assert [structure_hash(a) for a in back] == [structure_hash(a) for a in frames]
+
+
+def test_plain_keys_are_moved_to_the_standard_ones(tmp_path):
+    """ase hands `energy` and `forces` over in a calculator."""
+    atoms = labelled()
+    forces = atoms.arrays.pop(FORCES)
+    atoms.calc = SinglePointCalculator(atoms, energy=atoms.info.pop(ENERGY), forces=forces, stress=np.zeros(6))
+    ase.io.write(tmp_path / "a.xyz", atoms)
+    back = read_structures(tmp_path / "a.xyz", "energy", "forces", labelled=True)[0]
+    assert has_labels(back)
+    assert back.calc is None
+    assert np.allclose(back.arrays[FORCES], forces)
+    assert np.allclose(back.info["stress"], 0)
+    write_structures(tmp_path / "b.xyz", [back])
+    assert has_labels(read_structures(tmp_path / "b.xyz", labelled=True)[0])
+
+
+def test_other_keys(tmp_path):
+    atoms = labelled()
+    atoms.info["dft_energy"], atoms.arrays["dft_forces"] = atoms.info.pop(ENERGY), atoms.arrays.pop(FORCES)
+    ase.io.write(tmp_path / "a.xyz", atoms)
+    assert read_structures(tmp_path / "a.xyz", "dft_energy", "dft_forces", labelled=True)[0].info[ENERGY] == -10.0
+
+
+@settings(max_examples=30, deadline=None)
+@given(shift=st.floats(-4e-7, 4e-7))
+def test_hash_ignores_what_is_below_its_resolution(shift):
+    atoms = Atoms("HF", positions=[[0, 0, 0], [0.5, 1.0, -2.0]])
+    moved = atoms.copy()
+    moved.positions += shift
+    assert structure_hash(atoms) == structure_hash(moved)
+
+
+def test_hash_tells_structures_apart(silicon):
+    atoms = labelled()
+    others = [atoms.copy() for _ in range(2)]
+    others[0].positions[0, 0] += 1e-5
+    others[1].numbers[0] = 16
+    stretched = silicon.copy()
+    stretched.cell[0, 0] += 0.01
+    everything = [atoms, *others, silicon, stretched]
+    assert len({structure_hash(a) for a in everything}) == len(everything)
+
+
+def test_hash_ignores_labels_and_the_sign_of_zero():
+    atoms = labelled()
+    bare = Atoms(atoms.symbols, positions=atoms.positions)
+    assert structure_hash(atoms) == structure_hash(bare)
+    assert structure_hash(Atoms("H", positions=[[0.0, 0, 0]])) == structure_hash(Atoms("H", positions=[[-0.0, 0, 0]]))
+
+
+def test_hash_is_frozen():
+    """Stored in .ntk files: it must not change between versions."""
+    atoms = Atoms("OH", positions=[[0, 0, 0], [0.5, -1.25, 3.0]])
+    assert structure_hash(atoms).startswith("4e5e89aabc266fb3")
+
+
+def broken(change):
+    atoms = labelled()
+    change(atoms)
+    return atoms
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a.info.pop(ENERGY), "no label 'REF_energy'"),
+        (lambda a: a.arrays.pop(FORCES), "no label 'REF_forces'"),
+        (lambda a: a.info.update({ENERGY: np.nan}), "REF_energy is NaN"),
+        (lambda a: a.arrays[FORCES].__setitem__((0, 0), np.inf), "REF_forces is NaN or infinite"),
+        (lambda a: a.positions.__setitem__((0, 0), np.nan), "position is NaN"),
+        (lambda a: a.positions.__setitem__(1, a.positions[0] + 0.01), "atoms not fused"),
+        (lambda a: a.set_positions(a.positions / 10), "nm"),
+        (lambda a: a.set_positions(a.positions * 1.8897), "look like Bohr"),
+    ],
+)
+def test_bad_frames_name_file_frame_and_cure(tmp_path, change, message):
+    ase.io.write(tmp_path / "bad.xyz", [broken(change)])
+    with pytest.raises(InputError, match=message) as caught:
+        read_structures(tmp_path / "bad.xyz", labelled=True)
+    assert str(tmp_path / "bad.xyz") in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_frame_is_counted(tmp_path):
+    ase.io.write(tmp_path / "bad.xyz", [labelled(0), labelled(1), broken(lambda a: a.info.update({ENERGY: np.nan}))])
+    with pytest.raises(InputError, match="frame 2"):
+        read_structures(tmp_path / "bad.xyz")
+
+
+def test_a_wrong_key_is_suggested(tmp_path):
+    atoms = labelled()
+    atoms.info["energy"] = atoms.info.pop(ENERGY)
+    ase.io.write(tmp_path / "a.xyz", atoms)
+    with pytest.raises(InputError, match="pass --energy-key energy"):
+        read_structures(tmp_path / "a.xyz", labelled=True)
+
+
+def test_duplicates_empty_missing_and_truncated_files(tmp_path):
+    ase.io.write(tmp_path / "twice.xyz", [labelled(0), labelled(1), labelled(0)])
+    with pytest.raises(InputError, match="frames 0 and 2 are the same structure"):
+        read_structures(tmp_path / "twice.xyz")
+    assert len(read_structures(tmp_path / "twice.xyz", unique=False)) == 3
+    (tmp_path / "empty.xyz").touch()
+    with pytest.raises(InputError, match="empty"):
+        read_structures(tmp_path / "empty.xyz")
+    with pytest.raises(InputError, match="no such file"):
+        read_structures(tmp_path / "absent.xyz")
+    whole = (tmp_path / "twice.xyz").read_text()
+    (tmp_path / "cut.xyz").write_text(whole[: int(len(whole) * 0.9)])
+    with pytest.raises(InputError, match="frame 2: cannot be read, the file is truncated"):
+        read_structures(tmp_path / "cut.xyz")
+
+
+def test_forces_in_kcal_are_noticed():
+    frames = [labelled(seed) for seed in range(3)]
+    check_force_unit(frames, "train.xyz")
+    for atoms in frames:
+        atoms.arrays[FORCES] = np.full((3, 3), 25.0)
+    with pytest.raises(InputError, match="kcal/mol"):
+        check_force_unit(frames, "train.xyz")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.xyz"
+    write_structures(path, [labelled()])
+    before = path.read_bytes()
+    with pytest.raises(Exception):  # noqa: B017, PT011  whatever ase raises
+        write_structures(path, [labelled(), None])
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_unwritable_outputs(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        write_structures(tmp_path / "no" / "a.xyz", [labelled()])
+    with pytest.raises(InputError, match="is a directory"):
+        write_structures(tmp_path, [labelled()])

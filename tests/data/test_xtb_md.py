@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+from tblite.ase import TBLite
+
+from adaptntk.data.structures import ENERGY, FORCES, structure_hash
+from adaptntk.data.xtb_md import build_molecule, sample_md
+from adaptntk.errors import InputError
+
+
+def test_the_same_seed_gives_the_same_trajectory():
+    runs = [sample_md(build_molecule("water"), frames=4, temperature=300, interval=3, seed=s) for s in (5, 5, 6)]
+    ids = [[structure_hash(atoms) for atoms in run] for run in runs]
+    assert ids[0] == ids[1]
+    assert ids[0] != ids[2]
+    assert len(set(ids[0])) == 4
+
+
+def test_labels_are_those_of_xtb(ethanol_frames):
+    atoms = ethanol_frames[7].copy()
+    atoms.calc = TBLite(method="GFN2-xTB", verbosity=0)
+    assert atoms.get_potential_energy() == pytest.approx(ethanol_frames[7].info[ENERGY], abs=1e-5)
+    assert np.allclose(atoms.get_forces(), ethanol_frames[7].arrays[FORCES], atol=1e-4)
+
+
+def test_the_temperature_is_about_right(ethanol_frames):
+    """Equipartition: the potential energy above the minimum is about 3N - 6 halves of kT."""
+    from ase import units
+    from ase.optimize import BFGS
+
+    atoms = build_molecule("ethanol")
+    atoms.calc = TBLite(method="GFN2-xTB", verbosity=0)
+    BFGS(atoms, logfile=None).run(fmax=0.01)
+    excess = np.mean([a.info[ENERGY] for a in ethanol_frames]) - atoms.get_potential_energy()
+    expected = 0.5 * (3 * 9 - 6) * units.kB * 500
+    assert 0.6 * expected < excess < 1.5 * expected
+
+
+def test_unknown_molecule():
+    with pytest.raises(InputError, match="unknown molecule 'unobtainium'"):
+        build_molecule("unobtainium")

@@ -1,0 +1,274 @@
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import ase.io
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+from mace.calculators import MACECalculator
+
+from adaptntk.errors import InputError, ModelError
+from adaptntk.models.load import load_potential
+from adaptntk.models.mace import MACEPotential, save_mace
+from adaptntk.models.mace_import import modules, o3, quiet
+from adaptntk.models.mace_network import PAPER, SMALL, EnergyReference, build_network
+from adaptntk.models.protocol import check_species, choose_device, energy_gradients, parameter_count
+from adaptntk.testing import check_potential
+from tests.conftest import TINY, tiny_network
+
+
+@pytest.fixture
+def molecules(ethanol_frames):
+    water = Atoms("OH2", positions=[[0, 0, 0], [0.96, 0, 0.1], [-0.24, 0.93, 0]])
+    return [ethanol_frames[0], water, ethanol_frames[1]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_contract(molecules, silicon, dtype, device):
+    potential = tiny_network(dtype, numbers=(1, 6, 8, 14))
+    potential.module.to(device)
+    check_potential(potential, molecules, periodic=silicon)
+
+
+def test_architectures_have_the_sizes_they_should():
+    def count(architecture, elements):
+        reference = EnergyReference(tuple(range(1, elements + 1)), (0.0,) * elements, 1.0, 0.0, 10.0)
+        network = build_network(architecture, reference, torch.float32, seed=0)
+        return sum(p.numel() for p in network.parameters())
+
+    assert count(PAPER, 3) == 724_240
+    assert count(PAPER, 4) == 811_664
+    assert count(SMALL, 3) == 15_712
+
+
+def test_building_is_seeded_and_leaves_global_state_alone():
+    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    weights = [torch.cat([p.flatten() for _, p in tiny_network(seed=s).parameters()]) for s in (1, 1, 2)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_default_dtype() == dtype
+
+
+def test_agrees_with_the_mace_calculator(trained, parts):
+    atoms = parts["test"][0].copy()
+    predicted = trained.predict([atoms])
+    atoms.calc = MACECalculator(models=load_potential(trained.source).module, device="cpu", default_dtype="float32")
+    assert predicted.energies[0] == pytest.approx(atoms.get_potential_energy(), abs=1e-4)
+    assert np.allclose(predicted.forces[0], atoms.get_forces(), atol=1e-5)
+    assert predicted.atom_energies[0].sum() == pytest.approx(predicted.energies[0])
+    assert predicted.node_features[0].shape[0] == len(atoms)
+
+
+def test_gradients_equal_finite_differences(tiny, ethanol_frames):
+    """In the direction of a random change of all parameters."""
+    graph = tiny.graph(ethanol_frames[0])
+    row = energy_gradients(tiny, [graph])[0]
+    direction = torch.randn(row.shape, dtype=row.dtype, generator=torch.Generator().manual_seed(0))
+    step = 1e-5
+
+    def moved(sign):
+        network = tiny_network()
+        start = 0
+        with torch.no_grad():
+            for _, p in network.parameters():
+                p += sign * step * direction[start : start + p.numel()].reshape(p.shape)
+                start += p.numel()
+        return float(network.energies([graph])[0].detach())
+
+    assert float(row @ direction) == pytest.approx((moved(1) - moved(-1)) / (2 * step), rel=1e-6)
+
+
+def test_the_gradient_covers_every_parameter(tiny):
+    assert parameter_count(tiny) == sum(p.numel() for p in tiny.module.parameters())
+
+
+def test_one_atom_without_neighbours(tiny):
+    predicted = tiny.predict([Atoms("O", positions=[[50.0, 0, 0]])])
+    assert np.isfinite(predicted.energies).all()
+    assert np.allclose(predicted.forces[0], 0)
+
+
+def test_a_molecule_far_from_the_origin(tiny, ethanol_frames):
+    far = ethanol_frames[0].copy()
+    far.translate((1e5, 0, 0))
+    energies = tiny.predict([ethanol_frames[0], far]).energies
+    assert energies[0] == pytest.approx(energies[1], abs=1e-6)
+
+
+def test_gradients_switched_off_by_the_mace_calculator_are_switched_on(tmp_path):
+    network = tiny_network().module
+    for p in network.parameters():
+        p.requires_grad_(False)
+    save_mace(network, tmp_path / "frozen.model")
+    assert parameter_count(load_potential(tmp_path / "frozen.model")) == sum(p.numel() for p in network.parameters())
+
+
+def test_parameters_frozen_on_purpose_stay_out(tmp_path):
+    network = tiny_network().module
+    network.node_embedding.linear.weight.requires_grad_(False)
+    save_mace(network, tmp_path / "partly.model")
+    names = [name for name, _ in load_potential(tmp_path / "partly.model").parameters()]
+    assert "node_embedding.linear.weight" not in names
+    assert len(names) == len(list(network.parameters())) - 1
+
+
+def test_precision_can_be_chosen(tmp_path, ethanol_frames):
+    save_mace(tiny_network(torch.float32).module, tmp_path / "a.model")
+    single, double = (load_potential(tmp_path / "a.model", dtype=d) for d in (None, "float64"))
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+    assert single.predict(ethanol_frames[:1]).energies == pytest.approx(
+        double.predict(ethanol_frames[:1]).energies, abs=1e-4
+    )
+    with pytest.raises(InputError, match="unknown dtype"):
+        load_potential(tmp_path / "a.model", dtype="float16")
+
+
+def multi_head_network(heads):
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with quiet():
+            return modules.ScaleShiftMACE(
+                r_max=4.0,
+                num_bessel=4,
+                num_polynomial_cutoff=5,
+                max_ell=1,
+                interaction_cls=modules.RealAgnosticResidualInteractionBlock,
+                interaction_cls_first=modules.RealAgnosticResidualInteractionBlock,
+                num_interactions=2,
+                num_elements=3,
+                hidden_irreps=o3.Irreps("4x0e + 4x1o"),
+                MLP_irreps=o3.Irreps("4x0e"),
+                atomic_energies=np.array([[-1.0, -2.0, -3.0]] * len(heads)),
+                avg_num_neighbors=8.0,
+                atomic_numbers=[1, 6, 8],
+                correlation=2,
+                gate=torch.nn.functional.silu,
+                radial_MLP=[8],
+                heads=heads,
+                atomic_inter_scale=[1.0] * len(heads),
+                atomic_inter_shift=[0.0] * len(heads),
+            )
+    finally:
+        torch.set_default_dtype(default)
+
+
+def test_multi_head_models(tmp_path, ethanol_frames):
+    save_mace(multi_head_network(["dft", "ccsd"]), tmp_path / "heads.model")
+    with pytest.raises(ModelError, match="choose one with --head"):
+        load_potential(tmp_path / "heads.model")
+    with pytest.raises(ModelError, match="no head 'hf'"):
+        load_potential(tmp_path / "heads.model", head="hf")
+    a, b = (load_potential(tmp_path / "heads.model", head=head) for head in ("dft", "ccsd"))
+    check_potential(a, ethanol_frames[:2])
+    assert a.predict(ethanol_frames[:1]).energies != b.predict(ethanol_frames[:1]).energies
+    rows = [energy_gradients(p, [p.graph(ethanol_frames[0])]) for p in (a, b)]
+    assert rows[0].shape == rows[1].shape
+    assert not torch.allclose(rows[0], rows[1])
+
+
+def test_a_head_called_default_is_taken(tmp_path):
+    save_mace(multi_head_network(["Default", "pt_head"]), tmp_path / "heads.model")
+    assert load_potential(tmp_path / "heads.model").head == "Default"
+
+
+def test_a_model_trained_by_mace_itself(files, parts, tmp_path):
+    """`mace_run_train` writes it in float64 with its own settings; we read it."""
+    command = [
+        sys.executable, "-W", "ignore", "-m", "mace.cli.run_train", "--name=stock", f"--train_file={files['train']}",
+        f"--valid_file={files['valid']}", "--E0s=average", "--hidden_irreps=4x0e + 4x1o", "--max_ell=1",
+        "--correlation=1", "--r_max=4.0", "--batch_size=20", "--max_num_epochs=1", "--device=cpu",
+        f"--work_dir={tmp_path}", "--radial_MLP=[8]", "--eval_interval=1", "--seed=1", "--num_radial_basis=4",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    potential = load_potential(tmp_path / "stock.model")
+    assert potential.dtype == torch.float64
+    check_potential(potential, parts["test"][:2])
+
+
+def test_mace_eval_configs_gives_the_same_numbers(trained, files, parts, tmp_path):
+    output = tmp_path / "evaluated.xyz"
+    command = [
+        sys.executable, "-W", "ignore", "-m", "mace.cli.eval_configs", f"--configs={files['test']}",
+        f"--model={trained.source}", f"--output={output}", "--default_dtype=float32", "--device=cpu",
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    evaluated = ase.io.read(output, ":")
+    predicted = trained.predict(parts["test"])
+    # float32 resolves the total of -310 eV to 3e-5 eV.
+    assert np.allclose([a.info["MACE_energy"] for a in evaluated], predicted.energies, rtol=0, atol=2e-4)
+    for atoms, forces in zip(evaluated, predicted.forces, strict=True):
+        assert np.allclose(atoms.arrays["MACE_forces"], forces, rtol=0, atol=1e-5)
+
+
+def write_bytes(path, content):
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a MACE model file, or truncated"),
+        (b"hello world, this is no model", "not a MACE model file, or truncated"),
+        (pickle.dumps({"weights": 1}), "not a MACE model file, or truncated"),
+    ],
+)
+def test_files_that_are_no_models(tmp_path, content, message):
+    with pytest.raises(ModelError, match=message) as caught:
+        load_potential(write_bytes(tmp_path / "bad.model", content))
+    assert "\n" not in str(caught.value)
+
+
+def test_other_things_that_torch_saves(tmp_path):
+    path = tmp_path / "thing.model"
+    for thing, message in (
+        (tiny_network().module.state_dict(), "checkpoint of weights"),
+        (torch.nn.Linear(2, 2), "holds a Linear"),
+        ([1, 2], "holds a list"),
+    ):
+        torch.save(thing, path)
+        with pytest.raises(ModelError, match=message):
+            load_potential(path)
+    with pytest.raises(ModelError, match="cannot be read"):
+        load_potential(tmp_path / "absent.model")
+
+
+def test_truncated_model(trained, tmp_path):
+    content = Path(trained.source).read_bytes()
+    with pytest.raises(ModelError, match="truncated"):
+        load_potential(write_bytes(tmp_path / "cut.model", content[: len(content) // 2]))
+
+
+def test_unknown_elements_are_named(tiny):
+    with pytest.raises(InputError, match=r"pool\.xyz, frame 1: the model does not know the element S .*H, C, O"):
+        check_species(tiny, [Atoms("H2", positions=[[0, 0, 0], [0, 0, 0.7]]), Atoms("S")], "pool.xyz")
+
+
+def test_devices():
+    assert choose_device("cpu").type == "cpu"
+    with pytest.raises(InputError, match="cannot be used"):
+        choose_device("abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="cannot be used"):
+            choose_device("cuda")
+
+
+def test_a_network_of_millions_of_parameters(ethanol_frames):
+    """Foundation-model width: the gradient is 3.6 million long and still one row."""
+    from dataclasses import replace
+
+    from adaptntk.core.sketch import GaussianSketch
+    from adaptntk.features import extract_features
+
+    wide = replace(TINY, hidden_irreps="512x0e + 512x1o", radial_mlp=(64, 64))
+    reference = EnergyReference((1, 6, 8), (0.0,) * 3, 1.0, 0.0, 8.0)
+    potential = MACEPotential(build_network(wide, reference, torch.float32, 0), "0" * 64)
+    assert parameter_count(potential) > 3_000_000
+    rows = extract_features(potential, ethanol_frames[:2], GaussianSketch(16), memory_budget=2**27)
+    assert torch.isfinite(rows).all()
+    assert rows.shape == (2, 16)

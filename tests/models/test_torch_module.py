@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+
+from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
+from adaptntk.models.torch_module import TorchModulePotential
+from adaptntk.testing import check_potential
+
+
+class PairNetwork(torch.nn.Module):
+    """A small hand-written network: a learnt function of distance for each pair of elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(10, 4)
+        self.body = torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.SiLU(), torch.nn.Linear(16, 1))
+
+    def forward(self, positions, numbers):
+        first, second = torch.triu_indices(len(numbers), len(numbers), 1)
+        distance = (positions[first] - positions[second]).norm(dim=1, keepdim=True)
+        species = self.embedding(numbers[first]) + self.embedding(numbers[second])
+        return (self.body(torch.cat([torch.exp(-distance), species], dim=1)) / distance).sum()
+
+
+@pytest.fixture(params=[torch.float32, torch.float64])
+def potential(request, device):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = PairNetwork().to(device=device, dtype=request.param)
+    return TorchModulePotential(module, species=[1, 6, 8])
+
+
+def test_contract(potential, ethanol_frames):
+    check_potential(potential, ethanol_frames[:3])
+
+
+def test_the_whole_way(potential, parts, tmp_path):
+    fitted = NTKUncertainty.fit(potential, parts["train"]).calibrate(parts["valid"])
+    scores = fitted.score(parts["pool"])
+    assert np.isfinite(scores.sigma).all()
+    assert len(fitted.select(parts["pool"], 5).indices) == 5
+    save_uncertainty(fitted, tmp_path / "pair.ntk")
+    again = load_uncertainty(tmp_path / "pair.ntk", potential=potential)
+    assert np.allclose(again.score(parts["pool"]).variance, scores.variance, rtol=1e-6)
+
+
+def test_the_fingerprint_follows_the_weights(potential):
+    before = potential.fingerprint
+    with torch.no_grad():
+        potential.module.body[0].bias[0] += 1
+    assert potential.fingerprint != before

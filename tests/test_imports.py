@@ -1,0 +1,74 @@
+"""The rooms and the direction between them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import adaptntk
+
+SOURCE = Path(adaptntk.__file__).parent
+
+# A room may import from the rooms of earlier rows, and from itself.
+ROWS = [
+    {"version", "errors", "memory", "progress"},
+    {"files"},
+    {"core"},
+    {"data", "models"},
+    {"features"},
+    {"methods"},
+    {"evaluation", "training", "testing"},
+    {"report"},
+    {"workflows"},
+    {"cli"},
+    {"__main__"},
+]
+LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imported_modules(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module)
+    return found
+
+
+def test_every_room_has_its_place():
+    assert {room_of(path) for path in MODULES} == set(LEVEL)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_one_way(path):
+    own = room_of(path)
+    for module in imported_modules(path):
+        if module.split(".")[0] != "adaptntk" or module == "adaptntk":
+            continue
+        room = module.split(".")[1]
+        assert room == own or LEVEL[room] < LEVEL[own], f"{own} must not import {room}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_models_knows_mace_and_core_knows_no_atoms(path):
+    packages = {module.split(".")[0] for module in imported_modules(path)}
+    if room_of(path) != "models":
+        assert not packages & {"mace", "e3nn"}
+    if room_of(path) == "core":
+        assert "ase" not in packages
+
+
+def test_public_names_exist_and_are_documented():
+    assert len(adaptntk.__all__) > 30
+    for name in adaptntk.__all__:
+        value = getattr(adaptntk, name)
+        if callable(value):
+            assert value.__doc__, f"{name} has no docstring"
