@@ -1,0 +1,65 @@
+"""Published ab-initio data, where they are present: other keys, periodic cells, mixed sizes, real units."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from adaptntk.data.rmd17 import load_rmd17
+from adaptntk.data.splits import split_structures
+from adaptntk.data.structures import read_structures, write_structures
+from adaptntk.evaluation import evaluate
+from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.training import PRESETS, train
+from adaptntk.workflows import LabelKeys, evaluate_uncertainty, fit_uncertainty, select_batch, train_model
+from tests.conftest import TINY, TINY_RECIPE
+
+QUICK = dataclasses.replace(PRESETS["small"], epochs=30)
+
+
+def test_aspirin(real_data, tmp_path):
+    frames = load_rmd17("aspirin", real_data)
+    parts = split_structures(frames, {"train": 100, "valid": 60, "test": 200}, seed=0)
+    trained = train(parts["train"], parts["valid"], tmp_path / "aspirin.model", QUICK, device="cpu")
+    fitted = NTKUncertainty.fit(trained.potential, parts["train"]).calibrate(parts["valid"])
+    metrics = evaluate(fitted, parts["test"]).metrics
+    assert metrics["spearman"] > 0.3
+    assert metrics["aurc_n"] < 0.8
+    for coverage in metrics["conformal"].values():
+        assert abs(coverage["observed"] - coverage["stated"]) < 4 * coverage["standard_error"]
+
+
+def test_acetylacetone_with_plain_keys(real_data, tmp_path):
+    keys = LabelKeys("energy", "forces")
+    frames = keys.read(real_data / "acac" / "train_300K.xyz")
+    parts = split_structures(frames, {"train": 60, "valid": 40}, seed=0)
+    for name, part in parts.items():
+        write_structures(tmp_path / f"{name}.xyz", part)
+    recipe = dataclasses.replace(TINY_RECIPE, epochs=6)
+    model, ntk = tmp_path / "acac.model", tmp_path / "acac.ntk"
+    train_model(tmp_path / "train.xyz", tmp_path / "valid.xyz", model, recipe, device="cpu")
+    fit_uncertainty(model, tmp_path / "train.xyz", tmp_path / "valid.xyz", ntk)
+    evaluation = evaluate_uncertainty(ntk, real_data / "acac" / "test_MD_300K.xyz", tmp_path / "report", keys=keys)
+    assert evaluation.metrics["structures"] == 650
+    assert np.isfinite(evaluation.metrics["spearman"])
+
+
+def test_periodic_silicon_of_mixed_sizes(real_data, tmp_path):
+    frames = read_structures(real_data / "silicon" / "Si_training.xyz", labelled=True)
+    parts = split_structures(frames, {"train": 60, "valid": 40, "pool": 80}, seed=0)
+    recipe = dataclasses.replace(TINY_RECIPE, architecture=dataclasses.replace(TINY, cutoff=5.0), epochs=2)
+    for name, part in parts.items():
+        write_structures(tmp_path / f"{name}.xyz", part)
+    model, ntk = tmp_path / "si.model", tmp_path / "si.ntk"
+    train_model(tmp_path / "train.xyz", tmp_path / "valid.xyz", model, recipe, device="cpu")
+    fitted = fit_uncertainty(model, tmp_path / "train.xyz", tmp_path / "valid.xyz", ntk)
+    assert fitted.normalise == "per_atom"
+    report = select_batch(ntk, tmp_path / "pool.xyz", 12, tmp_path / "batch.xyz", per_group_max=("config_type", 4))
+    groups = [atoms.info["config_type"] for atoms in report.batch]
+    assert max(groups.count(group) for group in groups) <= 4
+    assert all(atoms.pbc.all() for atoms in report.batch)
+
+
+@pytest.mark.parametrize("name", ["rmd17/rmd17_aspirin.npz", "acac/train_300K.xyz", "silicon/Si_test.xyz"])
+def test_data_are_where_the_page_says(real_data, name):
+    assert (real_data / name).is_file()
