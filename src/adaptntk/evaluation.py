@@ -33,6 +33,7 @@ def evaluate(
     uncertainty: NTKUncertainty,
     test: Sequence[Atoms],
     name: str = "test set",
+    batch_size: int = 16,
     seed: int = 0,
     progress: Progress = silent,
 ) -> Evaluation:
@@ -52,7 +53,7 @@ def evaluate(
         if identity in known:
             raise InputError(f"{name}, frame {index}: is also in the training set; remove it")
     scores = uncertainty.score(test, name, progress)
-    predicted = uncertainty.potential.predict(test, progress=progress)
+    predicted = uncertainty.potential.predict(test, batch_size, progress)
     check_label_units(predicted, test, name)
     force_errors = metrics.force_rmse(predicted.forces, reference_forces(test))
     energy_errors = np.abs(predicted.energies - reference_energies(test))

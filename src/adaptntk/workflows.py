@@ -88,6 +88,7 @@ def fit_uncertainty(
     device: str = "auto",
     dtype: str | None = None,
     head: str | None = None,
+    batch_size: int = 16,
     seed: int = 0,
     memory_budget: int = DEFAULT_BUDGET,
     progress: Progress = silent,
@@ -123,7 +124,7 @@ def fit_uncertainty(
     full_valid, valid_rows = extract(valid)
     fitted = NTKUncertainty.fit(
         potential, training, projection, alpha, lam, used, memory_budget, features=train_rows
-    ).calibrate(valid, criterion, calibration, seed, features=valid_rows, progress=progress)
+    ).calibrate(valid, criterion, calibration, batch_size, seed, features=valid_rows, progress=progress)
     fitted = fitted.check_sketch(valid_rows, (full_train, full_valid) if exact else None)
     save_uncertainty(fitted, output)
     return fitted
@@ -253,6 +254,7 @@ def evaluate_uncertainty(
     model: PathLike | None = None,
     keys: LabelKeys = STANDARD_KEYS,
     device: str = "auto",
+    batch_size: int = 16,
     seed: int = 0,
     memory_budget: int = DEFAULT_BUDGET,
     progress: Progress = silent,
@@ -268,7 +270,7 @@ def evaluate_uncertainty(
     test = keys.read(test_file)
     check_species(uncertainty.potential, test, str(test_file))
     _announce(uncertainty, test, memory_budget)
-    evaluation = evaluate(uncertainty, test, str(test_file), seed, progress)
+    evaluation = evaluate(uncertainty, test, str(test_file), batch_size, seed, progress)
     _write_table(folder / "evaluation.csv", evaluation.columns)
     text = json.dumps(evaluation.metrics, indent=1)
     write_atomically(folder / "evaluation.json", lambda temporary: temporary.write_text(text + "\n"))

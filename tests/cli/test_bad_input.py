@@ -216,6 +216,22 @@ def test_impossible_options(refused, files, trained, tmp_path, option, value, ca
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "cause"),
+    [
+        ("--preset", "huge", "unknown preset"),
+        ("--energy-loss", "none", "unknown --energy-loss"),
+        ("--energy-reference", "none", "unknown --energy-reference"),
+        ("--dtype", "float8", "unknown dtype"),
+    ],
+)
+def test_impossible_training_options(refused, files, tmp_path, option, value, cause):
+    refused(
+        "train", "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "a.model", option, value,
+        cause=cause,
+    )  # fmt: skip
+
+
 def test_missing_data_set(refused, tmp_path):
     refused("data", "rmd17", "aspirin", "-o", tmp_path / "out", "--data-dir", tmp_path, cause="It is published as")
 

@@ -118,6 +118,19 @@ def test_bad_frames_name_file_frame_and_cure(tmp_path, change, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_dissociation_curve_is_not_taken_for_bohr(tmp_path):
+    frames = [Atoms("H2", positions=[[0, 0, 0], [d, 0, 0]]) for d in np.linspace(0.6, 4.0, 20)]
+    ase.io.write(tmp_path / "curve.xyz", frames)
+    assert len(read_structures(tmp_path / "curve.xyz")) == 20
+
+
+def test_fused_atoms_across_a_cell_boundary(tmp_path):
+    atoms = Atoms("Si2", positions=[[0.05, 0, 0], [9.95, 0, 0]], cell=[10, 10, 10], pbc=True)
+    ase.io.write(tmp_path / "cell.xyz", atoms)
+    with pytest.raises(InputError, match=r"0\.100 Å apart"):
+        read_structures(tmp_path / "cell.xyz")
+
+
 def test_the_frame_is_counted(tmp_path):
     ase.io.write(tmp_path / "bad.xyz", [labelled(0), labelled(1), broken(lambda a: a.info.update({ENERGY: np.nan}))])
     with pytest.raises(InputError, match="frame 2"):

@@ -17,14 +17,18 @@ from adaptntk.cli.train import train
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")] = Path("demo"),
     molecule: Annotated[str, typer.Option(help="Any molecule that adaptntk data md can build.")] = "ethanol",
-    epochs: Annotated[int, typer.Option(help="Length of the training.")] = 60,
+    frames: Annotated[int, typer.Option(min=120, help="Labelled frames to make.")] = 1100,
+    epochs: Annotated[int, typer.Option(min=1, help="Length of the training.")] = 60,
 ) -> None:
     """Make data with GFN2-xTB, train a small MACE, fit, evaluate and select: minutes, no download."""
+    from adaptntk.report.figures import draw_overview
+
     began = time.perf_counter()
     files = {name: output / f"{name}.xyz" for name in ("train", "valid", "test", "pool", "batch")}
     model, ntk = output / f"{molecule}.model", output / f"{molecule}.ntk"
-    step(f"adaptntk data md {molecule} -o {output}")
-    md(output, molecule)
+    sizes = {"train": 2 * frames // 11, "valid": frames // 11, "test": 3 * frames // 11, "pool": 5 * frames // 11}
+    step(f"adaptntk data md {molecule} -o {output} " + " ".join(f"--{part} {size}" for part, size in sizes.items()))
+    md(output, molecule, **sizes)
     step(f"adaptntk train --train {files['train']} --valid {files['valid']} --epochs {epochs} -o {model}")
     train(files["train"], files["valid"], model, epochs=epochs)
     step(f"adaptntk fit {model} --train {files['train']} --valid {files['valid']} -o {ntk}")
@@ -34,7 +38,8 @@ def demo(
     figure = output / "report" / "selection.png"
     step(f"adaptntk select {ntk} {files['pool']} -n 50 -o {files['batch']} --figure {figure}")
     select(ntk, files["pool"], files["batch"], 50, figure=figure)
-    console.out.print(f"\ndone in {time.perf_counter() - began:.0f} s; look at {output / 'report'}/*.png")
+    picture = draw_overview(output / "report", figure.with_suffix(".csv"), output / "overview.png")
+    console.out.print(f"\ndone in {time.perf_counter() - began:.0f} s; look at {picture} and {output / 'report'}")
 
 
 def step(command: str) -> None:

@@ -17,6 +17,7 @@ def evaluate(
     energy_key: options.EnergyKey = "REF_energy",
     forces_key: options.ForcesKey = "REF_forces",
     device: options.Device = "auto",
+    batch_size: options.BatchSize = 16,
     seed: options.Seed = 0,
     memory: options.Memory = 4.0,
 ) -> None:
@@ -33,6 +34,7 @@ def evaluate(
         model=model,
         keys=LabelKeys(energy_key, forces_key),
         device=device,
+        batch_size=batch_size,
         seed=seed,
         memory_budget=options.budget(memory),
         progress=console.show_progress,

@@ -43,6 +43,7 @@ def fit(
         str | None, typer.Option(help="float32 or float64; as stored by default.", show_default=False)
     ] = None,
     head: Annotated[str | None, typer.Option(help="Head of a multi-head model.", show_default=False)] = None,
+    batch_size: options.BatchSize = 16,
     seed: options.Seed = 0,
     memory: options.Memory = 4.0,
 ) -> None:
@@ -66,6 +67,7 @@ def fit(
         device=device,
         dtype=dtype,
         head=head,
+        batch_size=batch_size,
         seed=seed,
         memory_budget=options.budget(memory),
         progress=console.show_progress,

@@ -21,6 +21,10 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Override the preset.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Override the preset.", show_default=False)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Override the preset.", show_default=False)] = None,
+    energy_loss: Annotated[str, typer.Option(help="Energy error per_atom (as in MACE) or total.")] = "per_atom",
+    energy_reference: Annotated[
+        str, typer.Option(help="Count energies from elements (least squares) or from the mean per atom.")
+    ] = "elements",
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch's checkpoint.")] = False,
     energy_key: options.EnergyKey = "REF_energy",
     forces_key: options.ForcesKey = "REF_forces",
@@ -39,6 +43,8 @@ def train(
         epochs=epochs or PRESETS[preset].epochs,
         batch_size=batch_size or PRESETS[preset].batch_size,
         learning_rate=learning_rate or PRESETS[preset].learning_rate,
+        per_atom_energy=choice("--energy-loss", energy_loss, ("total", "per_atom")),
+        element_energies=choice("--energy-reference", energy_reference, ("mean", "elements")),
     )
     reports: list[EpochReport] = []
 
@@ -55,6 +61,13 @@ def train(
         f"wrote {output}: epoch {trained.best_epoch}, validation force RMSE {trained.force_rmse:.4f} eV/Å, "
         f"energy RMSE {1000 * trained.energy_rmse_per_atom:.2f} meV/atom"
     )
+
+
+def choice(option: str, value: str, allowed: tuple[str, str]) -> bool:
+    """Whether the second of two values was chosen."""
+    if value not in allowed:
+        raise InputError(f"unknown {option} {value!r}: choose {allowed[1]} or {allowed[0]}")
+    return value == allowed[1]
 
 
 def epoch_line(report: "EpochReport", reports: "list[EpochReport]") -> str:

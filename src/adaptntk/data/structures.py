@@ -12,7 +12,9 @@ from pathlib import Path
 import ase.io
 import numpy as np
 from ase import Atoms
+from ase.neighborlist import neighbor_list
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
@@ -20,6 +22,7 @@ from adaptntk.files import write_atomically
 ENERGY = "REF_energy"
 FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
+FUSED = 0.3  # Å: no two nuclei come this close
 
 
 def read_structures(
@@ -100,12 +103,11 @@ def check_structure(atoms: Atoms, where: str) -> None:
             raise InputError(f"{where}: {name} is NaN or infinite; remove or relabel the frame")
     if atoms.pbc.any() and abs(np.linalg.det(np.asarray(atoms.cell))) < 1e-8 and atoms.pbc.all():
         raise InputError(f"{where}: periodic in three directions but the cell has no volume; set Lattice")
-    if len(atoms) > 1:
-        closest = _nearest_distances(atoms).min()
-        if closest < 0.3:
-            raise InputError(
-                f"{where}: two atoms are {closest:.3f} Å apart; positions must be in Å (nm?) and atoms not fused"
-            )
+    closest = _nearest_distances(atoms, FUSED).min()
+    if closest < FUSED:
+        raise InputError(
+            f"{where}: two atoms are {closest:.3f} Å apart; positions must be in Å (nm?) and atoms not fused"
+        )
 
 
 def check_unique(frames: Sequence[Atoms], name: str) -> None:
@@ -118,13 +120,16 @@ def check_unique(frames: Sequence[Atoms], name: str) -> None:
 
 
 def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
-    """Notice positions in Bohr by the bonds of hydrogen, which no chemistry stretches to 1.6 Å on average."""
-    distances = [
-        _nearest_distances(atoms)[atoms.numbers == 1]
-        for atoms in frames[:20]
-        if len(atoms) > 1 and (atoms.numbers == 1).any()
-    ]
-    if distances and (typical := float(np.median(np.concatenate(distances)))) > 1.6:
+    """Notice positions in Bohr by the bonds of hydrogen: 0.9 to 1.1 Å, and so 1.7 to 2.1 Bohr.
+
+    Atoms that really are so far apart (a dissociation curve) scatter more than bonds do.
+    """
+    distances = [_nearest_distances(atoms, 3.0)[atoms.numbers == 1] for atoms in frames[:20]]
+    hydrogen = np.minimum(np.concatenate(distances), 3.0)
+    if not len(hydrogen):
+        return
+    low, typical, high = np.quantile(hydrogen, [0.25, 0.5, 0.75])
+    if 1.6 < typical < 2.3 and high - low < 0.3:
         raise InputError(
             f"{name}: hydrogen atoms are {typical:.2f} Å from their nearest neighbour; the positions look like Bohr, "
             "convert them to Å"
@@ -210,15 +215,14 @@ def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) 
         raise InputError(f"{where}: {forces_key} is not three numbers per atom")
 
 
-def _nearest_distances(atoms: Atoms) -> NDArray[np.float64]:
-    """Distance of each atom to its nearest neighbour, periodic images included."""
-    if atoms.pbc.any():
-        vectors = atoms.get_all_distances(mic=True)
-    else:
-        vectors = np.linalg.norm(atoms.positions[:, None] - atoms.positions[None], axis=-1)
-    distances = np.array(vectors, dtype=float)
-    np.fill_diagonal(distances, np.inf)
-    return distances.min(axis=1)
+def _nearest_distances(atoms: Atoms, cutoff: float) -> NDArray[np.float64]:
+    """Distance of each atom to its nearest neighbour, periodic images included; infinite beyond the cutoff."""
+    if not atoms.pbc.any():
+        return cKDTree(atoms.positions).query(atoms.positions, k=[2], distance_upper_bound=cutoff)[0][:, 0]
+    nearest = np.full(len(atoms), np.inf)
+    index, distance = neighbor_list("id", atoms, cutoff)
+    np.minimum.at(nearest, index, distance)
+    return nearest
 
 
 def _rounded(values: NDArray[np.float64]) -> bytes:

@@ -109,6 +109,7 @@ class NTKUncertainty:
         valid: Sequence[Atoms],
         criterion: str = "spearman",
         calibration_set: Sequence[Atoms] | None = None,
+        batch_size: int = 16,
         seed: int = 0,
         features: Tensor | None = None,
         progress: Progress = silent,
@@ -120,11 +121,14 @@ class NTKUncertainty:
             criterion: ``spearman``, ``nll``, ``effective_dimension`` or ``fixed`` (keep the ridge of `fit`).
             calibration_set: labelled structures for sigma and the bounds, when the validation set was used
                 too much to be trusted with that; ``valid`` when not given.
+            batch_size: structures predicted at a time.
             seed: of the bootstrap and the cross-fit.
             features: rows of ``valid``, if they were computed before.
         """
         rng = np.random.default_rng(seed)
-        queries, force_errors, energy_errors = self._labelled_queries(valid, "validation set", progress, features)
+        queries, force_errors, energy_errors = self._labelled_queries(
+            valid, "validation set", batch_size, progress, features
+        )
         path = RidgePath(self.features)
 
         def variances(lams: list[float]) -> Array:
@@ -133,7 +137,9 @@ class NTKUncertainty:
         ridge = choose_ridge(path, criterion, variances, force_errors, rng, self.ridge.alpha)
         posterior = fit_posterior(self.features, ridge.lam)
         if calibration_set is not None:
-            queries, force_errors, energy_errors = self._labelled_queries(calibration_set, "calibration set", progress)
+            queries, force_errors, energy_errors = self._labelled_queries(
+                calibration_set, "calibration set", batch_size, progress
+            )
         variance = posterior.variance(queries).cpu().numpy()
         calibration = Calibration.fit(variance, force_errors, energy_errors, rng)
         return dataclasses.replace(self, ridge=ridge, posterior=posterior, calibration=calibration)
@@ -237,7 +243,7 @@ class NTKUncertainty:
         return theory.jaccard(*batches)
 
     def _labelled_queries(
-        self, structures: Sequence[Atoms], name: str, progress: Progress, rows: Tensor | None = None
+        self, structures: Sequence[Atoms], name: str, batch_size: int, progress: Progress, rows: Tensor | None = None
     ) -> tuple[Tensor, Array, Array]:
         known = set(self.train_hashes)
         for index, atoms in enumerate(structures):
@@ -247,7 +253,7 @@ class NTKUncertainty:
                 raise InputError(f"{name}, frame {index}: is also in the training set; the sets must not overlap")
         if rows is None:
             rows = self.features_of(structures, name, progress)
-        predicted = self.potential.predict(structures)
+        predicted = self.potential.predict(structures, batch_size, progress)
         check_label_units(predicted, structures, name)
         force_errors = force_rmse(predicted.forces, reference_forces(structures))
         energy_errors = predicted.energies - reference_energies(structures)

@@ -112,4 +112,6 @@ def choose_device(name: str = "auto") -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+    if device.type == "mps":
+        raise InputError("device 'mps' cannot be used: it has no float64, which the scores need; use cpu")
     return device
