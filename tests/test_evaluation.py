@@ -23,11 +23,12 @@ def test_numbers_are_those_of_the_metrics(fitted, parts):
     observed = np.mean(e <= fitted.calibration.error_bound(u, 0.9))
     assert result.metrics["conformal"]["0.9"]["observed"] == pytest.approx(observed)
     assert len(result.columns["ntk_variance"]) == len(parts["test"])
-    json.dumps(result.metrics)
+    json.dumps(result.metrics, allow_nan=False)
+    assert result.metrics["correlation_with_size"] is None
 
 
 def test_coverage_out_of_reach_is_said_not_faked(trained, parts):
-    small = NTKUncertainty.fit(trained, parts["train"]).calibrate(parts["valid"][:8])
+    small = NTKUncertainty.fit(trained, parts["train"]).calibrate(parts["valid"][:12])
     coverage = evaluate(small, parts["test"]).metrics["conformal"]["0.95"]
     assert coverage["observed"] is None
 
@@ -39,3 +40,5 @@ def test_unfit_requests(fitted, trained, parts):
         evaluate(fitted, parts["test"][:5])
     with pytest.raises(InputError, match="also in the training set"):
         evaluate(fitted, [*parts["test"], parts["train"][0]])
+    with pytest.raises(InputError, match="used to calibrate"):
+        evaluate(fitted, [*parts["test"], parts["valid"][0]])

@@ -7,7 +7,7 @@ from adaptntk.core.posterior import DualPosterior, Posterior, RidgePath
 from adaptntk.core.sketch import GaussianSketch, NoSketch
 from adaptntk.core.theory import sketch_error
 from adaptntk.errors import InputError
-from adaptntk.features import check_budget, chunk_size, estimate_features, extract_features
+from adaptntk.features import chunk_size, estimate_features, extract_features
 from adaptntk.models.protocol import energy_gradients, parameter_count
 from tests.conftest import tiny_network
 
@@ -27,7 +27,7 @@ def test_streaming_equals_projecting_everything_at_once(tiny, ethanol_frames, fu
     sketch = GaussianSketch(64)
     row_bytes = parameter_count(tiny) * 8
     streamed = extract_features(tiny, ethanol_frames[:11], sketch, memory_budget=8 * 3 * row_bytes)
-    assert chunk_size(tiny, 8 * 3 * row_bytes) == 3
+    assert chunk_size(tiny, sketch, 8 * 3 * row_bytes) == 3
     assert torch.allclose(streamed, sketch.apply(full_rows[:11]), rtol=1e-10, atol=1e-12)
 
 
@@ -118,5 +118,18 @@ def test_estimate_is_about_right(tiny, ethanol_frames):
 
 def test_exact_features_that_do_not_fit_are_refused(tiny, ethanol_frames):
     estimate = estimate_features(tiny, ethanol_frames, NoSketch(), memory_budget=10_000)
-    with pytest.raises(InputError, match="more than the memory budget"):
-        check_budget(estimate, 10_000)
+    with pytest.raises(InputError, match="raise --memory, or use --sketch gaussian"):
+        estimate.check(10_000)
+
+
+@pytest.mark.parametrize("gibibytes", [1, 4, 16])
+@pytest.mark.parametrize("parameters", [10**4, 724_240, 4_700_000, 9_000_000])
+def test_any_sketched_model_fits_the_budget(tiny, ethanol_frames, monkeypatch, parameters, gibibytes):
+    """Foundation-size models must not be refused: the sketch is then drawn again instead of kept."""
+    import adaptntk.features as module
+
+    monkeypatch.setattr(module, "parameter_count", lambda potential: parameters)
+    budget = gibibytes * 2**30
+    estimate = estimate_features(tiny, ethanol_frames * 10, GaussianSketch(512, memory_budget=budget // 2), budget)
+    estimate.check(budget)
+    assert estimate.memory <= 1.1 * budget

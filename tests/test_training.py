@@ -52,6 +52,10 @@ def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
     assert [report.epoch for report in seen] == [3, 4]
     assert torch.equal(weights(tmp_path / "whole.model"), weights(tmp_path / "cut.model"))
     assert resumed.best_epoch == whole.best_epoch
+    before = (tmp_path / "cut.model").read_bytes()
+    again = train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", resume=True)
+    assert (tmp_path / "cut.model").read_bytes() == before
+    assert again.force_rmse == pytest.approx(resumed.force_rmse)
     assert not list(tmp_path.glob("*.checkpoint"))
 
 
@@ -99,11 +103,28 @@ def test_killed_training_resumes(parts, files, tmp_path):
     assert output.exists()
 
 
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"batch_size": -1}, {"learning_rate": -1.0}])
+def test_impossible_recipes(change):
+    with pytest.raises(InputError, match="must be positive"):
+        dataclasses.replace(SHORT, **change)
+
+
+def test_other_labels_are_another_training(parts):
+    from adaptntk.training import _identity
+
+    changed = [atoms.copy() for atoms in parts["train"]]
+    changed[3].arrays[FORCES][0, 0] += 1e-3
+    identities = {_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
+    assert len(identities) == 2
+
+
 def test_paper_recipe_is_the_papers():
     paper = PRESETS["paper"]
     assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.cosine) == (500, 16, 1e-4, False)
     assert (paper.energy_weight, paper.forces_weight) == (0.01, 0.99)
     assert not paper.gradient_clip
+    assert not paper.element_energies
+    assert not paper.force_scale
     assert not paper.centre_energies
 
 

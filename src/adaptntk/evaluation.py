@@ -9,7 +9,7 @@ from ase import Atoms, units
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
-from adaptntk.core.calibration import conformal_quantile, cross_fitted_sigma
+from adaptntk.core.calibration import REPORTED_COVERAGES, conformal_quantile, cross_fitted_sigma
 from adaptntk.data.structures import has_labels, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.methods.ntk import NTKUncertainty, check_label_units
@@ -17,7 +17,6 @@ from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
 
-COVERAGES = (0.8, 0.9, 0.95)
 KCAL_PER_MOL = units.kcal / units.mol
 
 
@@ -45,13 +44,15 @@ def evaluate(
         raise InputError("the uncertainty is not calibrated: fit it with a validation set")
     if len(test) < 20:
         raise InputError(f"{name}: {len(test)} structures are too few to evaluate on; give at least 20")
-    known = set(uncertainty.train_hashes)
+    known, used = set(uncertainty.train_hashes), set(uncertainty.calibration_hashes)
     hashes = [structure_hash(atoms) for atoms in test]
     for index, (atoms, identity) in enumerate(zip(test, hashes, strict=True)):
         if not has_labels(atoms):
             raise InputError(f"{name}, frame {index}: no REF_energy and REF_forces")
         if identity in known:
             raise InputError(f"{name}, frame {index}: is also in the training set; remove it")
+        if identity in used:
+            raise InputError(f"{name}, frame {index}: was used to calibrate this uncertainty; remove it")
     scores = uncertainty.score(test, name, progress)
     predicted = uncertainty.potential.predict(test, batch_size, progress)
     check_label_units(predicted, test, name)
@@ -70,7 +71,8 @@ def evaluate(
     result |= ranking(scores.variance, force_errors, rng)
     result |= calibration_quality(scores.variance, scores.sigma, force_errors, rng)
     result["conformal"] = {
-        str(coverage): _coverage(uncertainty, scores.variance, force_errors, coverage) for coverage in COVERAGES
+        str(coverage): _coverage(uncertainty, scores.variance, force_errors, coverage)
+        for coverage in REPORTED_COVERAGES
     }
     # The trivial rival: high-energy frames are both rarer and harder. A score should beat it.
     result["control_predicted_energy_spearman"] = metrics.spearman(predicted.energies / sizes, force_errors)
@@ -85,7 +87,7 @@ def evaluate(
         "predicted_energy": predicted.energies.tolist(),
         "atoms": [len(atoms) for atoms in test],
     }
-    return Evaluation(result, columns)
+    return Evaluation({key: _json_value(value) for key, value in result.items()}, columns)
 
 
 def ranking(variance: Array, errors: Array, rng: np.random.Generator) -> dict[str, Any]:
@@ -123,6 +125,11 @@ def calibration_quality(variance: Array, sigma: Array, errors: Array, rng: np.ra
         "ence_floor": metrics.ence_floor(sigma, freedom, rng),
         "ence_constant_sigma": metrics.ence(constant, errors),
     }
+
+
+def _json_value(value: Any) -> Any:
+    """JSON has no NaN: a correlation with a constant is null."""
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _coverage(uncertainty: NTKUncertainty, variance: Array, errors: Array, coverage: float) -> dict[str, Any]:

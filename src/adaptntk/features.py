@@ -1,7 +1,7 @@
 """(potential, structures, sketch) to feature rows, streamed: n x P gradients never exist at once."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
-from adaptntk.core.sketch import Sketch
+from adaptntk.core.sketch import Sketch, make_sketch
 from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE
 from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
@@ -27,6 +27,7 @@ class Estimate:
     parameters: int
     seconds: float
     memory: int
+    sketched: bool
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
@@ -35,6 +36,12 @@ class Estimate:
             f"{self.structures:,} structures x {self.parameters:,} parameters: about {duration}, "
             f"{self.memory / GIBIBYTE:.2f} GiB"
         )
+
+    def check(self, memory_budget: int) -> None:
+        """Refuse work that needs more memory than allowed, before it starts."""
+        if self.memory > 1.1 * memory_budget:
+            advice = "raise --memory" if self.sketched else "raise --memory, or use --sketch gaussian"
+            raise InputError(f"{self} is more than the memory budget of {memory_budget / GIBIBYTE:.2g} GiB: {advice}")
 
 
 def extract_features(
@@ -52,24 +59,28 @@ def extract_features(
     """
     power = _power(normalise)
     parameters = parameter_count(potential)
-    chunk = chunk_size(potential, memory_budget)
-    kept: list[Tensor] = []
-    waiting: list[Tensor] = []
+    device = potential.device
+    row_dtype = potential.dtype if sketch.kind == "none" else torch.float64
+    rows = torch.empty(len(structures), sketch.dim(parameters), dtype=row_dtype, device=device)
+    chunk = chunk_size(potential, sketch, memory_budget)
+    collected = torch.empty(min(chunk, len(structures)), parameters, dtype=potential.dtype, device=device)
     for index, atoms in enumerate(progress(structures, "energy gradients", len(structures))):
-        gradient = energy_gradients(potential, [potential.graph(atoms)])
-        waiting.append(gradient / len(atoms) ** power)
-        if len(waiting) == chunk or index == len(structures) - 1:
-            kept.append(sketch.apply(torch.cat(waiting)))
-            waiting.clear()
-    if not kept:
-        return torch.zeros(0, sketch.dim(parameters), dtype=torch.float64, device=potential.device)
-    return torch.cat(kept)
+        slot = index % chunk
+        collected[slot] = energy_gradients(potential, [potential.graph(atoms)])[0] / len(atoms) ** power
+        if slot == chunk - 1 or index == len(structures) - 1:
+            rows[index - slot : index + 1] = sketch.apply(collected[: slot + 1])
+    return rows
 
 
-def chunk_size(potential: Potential, memory_budget: int) -> int:
-    """Gradients collected before they are projected: an eighth of the budget, and at most 256."""
-    row = parameter_count(potential) * potential.dtype.itemsize
-    return int(np.clip(memory_budget // 8 // row, 1, 256))
+def chunk_size(potential: Potential, sketch: Sketch, memory_budget: int) -> int:
+    """How many gradients are collected before they are projected, at most 256.
+
+    They get an eighth of the budget; a half when the sketch is too large to be kept, since it is then drawn
+    anew for each collection.
+    """
+    parameters = parameter_count(potential)
+    share = memory_budget // 8 if sketch.fits(parameters) else memory_budget // 2
+    return int(np.clip(share // (parameters * potential.dtype.itemsize), 1, 256))
 
 
 def estimate_features(
@@ -77,38 +88,52 @@ def estimate_features(
     structures: Sequence[Atoms],
     sketch: Sketch,
     memory_budget: int = DEFAULT_BUDGET,
-    probes: int = 3,
+    full_rows: bool = False,
 ) -> Estimate:
-    """Time a few gradients and one multiplication, and add up what will be held in memory."""
+    """Time a few gradients and one multiplication, and add up what will be held in memory.
+
+    Args:
+        full_rows: whether full gradients are kept besides the sketched ones.
+    """
     parameters = parameter_count(potential)
-    sample = [structures[i] for i in np.linspace(0, len(structures) - 1, probes).astype(int)]
+    sample = [structures[i] for i in np.linspace(0, len(structures) - 1, 3).astype(int)]
     energy_gradients(potential, [potential.graph(sample[0])])  # the first call pays for set-up
-    began = time.perf_counter()
-    for atoms in sample:
-        energy_gradients(potential, [potential.graph(atoms)])
-    per_atom = (time.perf_counter() - began) / sum(len(atoms) for atoms in sample)
-    seconds = per_atom * sum(len(atoms) for atoms in structures)
-    chunk = min(chunk_size(potential, memory_budget), len(structures))
-    columns = min(parameters, 4096)
-    probe = torch.zeros(chunk, columns, dtype=potential.dtype, device=potential.device)
-    if sketch.kind != "none":
-        began = time.perf_counter()
-        sketch.apply(probe)
-        seconds += (time.perf_counter() - began) * parameters / columns * -(-len(structures) // chunk)
+    gradients = _seconds(lambda: energy_gradients(potential, [potential.graph(a) for a in sample]), potential.device)
+    seconds = gradients / sum(len(atoms) for atoms in sample) * sum(len(atoms) for atoms in structures)
+    chunk = min(chunk_size(potential, sketch, memory_budget), len(structures))
     row = parameters * potential.dtype.itemsize
-    # Twice: the collected gradients, and the copy that joins them.
-    memory = 2 * chunk * row + sketch.memory(parameters)
-    memory += len(structures) * (row if sketch.kind == "none" else 8 * sketch.dim(parameters))
-    return Estimate(len(structures), parameters, seconds, memory)
+    sketched = sketch.kind != "none"
+    if sketched:
+        seconds += _projection_seconds(potential, sketch, chunk, -(-len(structures) // chunk))
+    memory = chunk * row + sketch.memory(parameters)
+    memory += len(structures) * (
+        (8 * sketch.dim(parameters) if sketched else 0) + (row if full_rows or not sketched else 0)
+    )
+    return Estimate(len(structures), parameters, seconds, memory, sketched)
 
 
-def check_budget(estimate: Estimate, memory_budget: int) -> None:
-    """Refuse work that needs more memory than allowed, before it starts."""
-    if estimate.memory > 1.25 * memory_budget:
-        raise InputError(
-            f"{estimate} is more than the memory budget of {memory_budget / GIBIBYTE:.1f} GiB: raise --memory, "
-            "or use a sketch (--sketch gaussian) instead of full gradients"
-        )
+def _projection_seconds(potential: Potential, sketch: Sketch, chunk: int, chunks: int) -> float:
+    """Time to project so many collections: the first time S is drawn, later only if it could not be kept."""
+    parameters = parameter_count(potential)
+    columns = min(parameters, 4096)
+    # A sketch of its own: the probe's blocks are of no use to the work itself.
+    trial = make_sketch(sketch.kind, sketch.dim(parameters), sketch.seed)
+    probe = torch.zeros(chunk, columns, dtype=potential.dtype, device=potential.device)
+    first, again = (_seconds(lambda: trial.apply(probe), potential.device) for _ in range(2))
+    later = again if sketch.fits(parameters) else first
+    return (first + later * (chunks - 1)) * parameters / columns
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    def finish() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    finish()
+    began = time.perf_counter()
+    work()
+    finish()
+    return time.perf_counter() - began
 
 
 def _power(normalise: str) -> float:

@@ -5,6 +5,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from adaptntk.errors import InputError
 
 
@@ -24,8 +26,8 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    except (OSError, RuntimeError, SafetensorError) as error:  # the last two: torch and safetensors on a full disk
+        raise InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -42,3 +44,22 @@ def check_writable(path: str | Path) -> None:
             pass
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse an output folder that cannot be made or written to, without making it."""
+    parent = Path(folder).absolute()
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"cannot write to {folder}: {parent} is not a directory")
+    check_writable(parent / "probe")
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Make the folder, and its parents, if they are not there."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    return Path(folder)

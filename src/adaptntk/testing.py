@@ -24,6 +24,7 @@ def check_potential(potential: Potential, structures: Sequence[Atoms], periodic:
     _check_batches(potential, structures, tolerance)
     _check_forces(potential, structures[0])
     _check_symmetry(potential, structures[0], tolerance)
+    _check_one_atom(potential, structures[0])
     if periodic is not None:
         _check_periodic_shift(potential, periodic, tolerance)
 
@@ -83,6 +84,12 @@ def _check_symmetry(potential: Potential, atoms: Atoms, tolerance: float) -> Non
     for name, other in (("rotation and translation", rotated), ("permutation", shuffled)):
         energies = potential.predict([atoms, other]).energies
         assert abs(energies[0] - energies[1]) <= tolerance * (1 + abs(energies[0])), f"energy changes by {name}"
+
+
+def _check_one_atom(potential: Potential, atoms: Atoms) -> None:
+    predicted = potential.predict([Atoms(atoms.symbols[:1], positions=[[1.0, 2.0, 3.0]])])
+    assert np.isfinite(predicted.energies).all(), "a single atom must have a finite energy"
+    assert np.allclose(predicted.forces[0], 0.0), "a single atom must have no forces"
 
 
 def _check_periodic_shift(potential: Potential, atoms: Atoms, tolerance: float) -> None:

@@ -67,10 +67,25 @@ class Recipe:
     gradient_clip: float = 10.0
     weight_decay: float = 0.01
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name.replace('_', ' ')} must be positive, not {getattr(self, name)}")
+
 
 PRESETS = {
-    "paper": Recipe(PAPER, 500, 16, 1e-4, cosine=False, force_scale=False, centre_energies=False, gradient_clip=0.0),
-    "small": Recipe(SMALL, 80, 8, 1e-2, cosine=True),
+    "paper": Recipe(
+        PAPER,
+        epochs=500,
+        batch_size=16,
+        learning_rate=1e-4,
+        cosine=False,
+        element_energies=False,
+        force_scale=False,
+        centre_energies=False,
+        gradient_clip=0.0,
+    ),
+    "small": Recipe(SMALL, epochs=80, batch_size=8, learning_rate=1e-2, cosine=True),
 }
 
 
@@ -110,10 +125,10 @@ class _Labelled:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training: the network of the best epoch and its errors on the validation set."""
+    """A finished training: the network of the best epoch (None if not known) and its errors on the validation set."""
 
     potential: MACEPotential
-    best_epoch: int
+    best_epoch: int | None
     energy_rmse_per_atom: float
     force_rmse: float
 
@@ -133,7 +148,7 @@ def train(
 
     Each epoch ends with a checkpoint beside the output; with ``resume`` an interrupted training goes on
     from there and ends with the same weights as if it had not been interrupted. The checkpoint is removed
-    when the training is complete.
+    when the training is complete; to resume a complete training changes nothing.
     """
     output = Path(output)
     check_writable(output)
@@ -144,11 +159,14 @@ def train(
     reference = energy_reference(train, recipe)
     module = build_network(recipe.architecture, reference, DTYPES[dtype], seed).to(choose_device(device))
     potential = MACEPotential(module, fingerprint=identity)
-    train_set, valid_set = (_labelled(potential, frames, reference) for frames in (train, valid))
+    train_set, valid_set = (_labelled(potential, frames) for frames in (train, valid))
     optimiser = torch.optim.AdamW(module.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
     checkpoint = _Checkpoint(output.with_name(output.name + ".checkpoint"), identity)
     best = _Best(0, math.inf, _copy_weights(module))
     first = 0
+    if resume and output.exists() and not checkpoint.path.exists():
+        log.info("%s is complete: nothing to resume", output)
+        return _finished(output, device, valid, recipe, best_epoch=None)
     if resume and (loaded := checkpoint.load(module, optimiser)) is not None:
         first, best = loaded
     for epoch in range(first, recipe.epochs):
@@ -168,10 +186,16 @@ def train(
     module.load_state_dict(best.weights)
     if recipe.centre_energies:
         _centre_energies(potential, train_set, recipe)
-    errors = _validate(potential, valid_set, recipe)
     save_mace(module.cpu(), output)
     checkpoint.remove()
-    return Trained(load_mace(output, device), best.epoch, errors.energy_rmse_per_atom, errors.force_rmse)
+    return _finished(output, device, valid, recipe, best.epoch)
+
+
+def _finished(output: Path, device: str, valid: Sequence[Atoms], recipe: Recipe, best_epoch: int | None) -> Trained:
+    """The network as it was written, with its errors."""
+    potential = load_mace(output, device)
+    errors = _validate(potential, _labelled(potential, valid), recipe)
+    return Trained(potential, best_epoch, errors.energy_rmse_per_atom, errors.force_rmse)
 
 
 def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
@@ -205,11 +229,11 @@ def _check_sets(train: Sequence[Atoms], valid: Sequence[Atoms]) -> None:
         raise InputError(f"the validation set holds elements that the training set lacks: {sorted(unknown)}")
 
 
-def _labelled(potential: MACEPotential, frames: Sequence[Atoms], reference: EnergyReference) -> _Labelled:
+def _labelled(potential: MACEPotential, frames: Sequence[Atoms]) -> _Labelled:
     # Counted from the isolated energies as the network stores them, and subtracted in float64: in float32 the
     # total energy of a molecule is too large for the differences that are to be learnt.
     stored = potential.module.atomic_energies_fn.atomic_energies.double().cpu().numpy().ravel()  # type: ignore
-    isolated = dict(zip(reference.atomic_numbers, stored, strict=True))
+    isolated = dict(zip(potential.atomic_numbers, stored, strict=True))
     offsets = np.array([sum(isolated[int(z)] for z in atoms.numbers) for atoms in frames])
     place = partial(torch.tensor, dtype=potential.dtype, device=potential.device)
     return _Labelled(
@@ -294,13 +318,14 @@ def _centre_energies(potential: MACEPotential, data: _Labelled, recipe: Recipe) 
 
 def _identity(train: Sequence[Atoms], valid: Sequence[Atoms], recipe: Recipe, seed: int, dtype: str) -> str:
     """A hash of all that determines the result: a checkpoint of anything else must not be resumed."""
-    content = {
-        "recipe": asdict(recipe),
-        "seed": seed,
-        "dtype": dtype,
-        "structures": [[structure_hash(a), float(a.info["REF_energy"])] for a in (*train, *valid)],
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    settings = json.dumps({"recipe": asdict(recipe), "seed": seed, "dtype": dtype}, sort_keys=True)
+    digest = hashlib.sha256(settings.encode())
+    for atoms in (*train, *valid):
+        digest.update(structure_hash(atoms).encode())
+    digest.update(reference_energies([*train, *valid]).tobytes())
+    for forces in reference_forces([*train, *valid]):
+        digest.update(forces.tobytes())
+    return digest.hexdigest()
 
 
 def _copy_weights(module: torch.nn.Module) -> dict[str, Tensor]:

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from adaptntk.core import acquisition, metrics
 from adaptntk.core.acquisition import Constraints, Selection
-from adaptntk.core.calibration import PRIOR_ALPHA
+from adaptntk.core.calibration import PRIOR_ALPHA, check_coverage, check_criterion
 from adaptntk.core.posterior import Posterior, principal_plane
 from adaptntk.core.sketch import NoSketch, make_sketch
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import Evaluation, evaluate
-from adaptntk.features import check_budget, estimate_features, extract_features
-from adaptntk.files import check_writable, write_atomically
+from adaptntk.features import estimate_features, extract_features
+from adaptntk.files import check_folder, check_writable, make_folder, write_atomically
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.ntk import NTKUncertainty, Scores, choose_normalisation, full_gradients_fit
 from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
@@ -82,7 +82,7 @@ def fit_uncertainty(
     sketch_seed: int = 0,
     alpha: float = PRIOR_ALPHA,
     lam: float | None = None,
-    criterion: str = "spearman",
+    criterion: str | None = None,
     normalise: str = "auto",
     keys: LabelKeys = STANDARD_KEYS,
     device: str = "auto",
@@ -95,11 +95,16 @@ def fit_uncertainty(
 ) -> NTKUncertainty:
     """``adaptntk fit``: features of the training set, ridge, calibration; writes a ``.ntk`` file.
 
-    When the full gradients of both sets fit into half of ``memory_budget``, the sketch is checked against
-    the exact scores; otherwise its error is estimated from its two halves.
+    When the full gradients of both sets fit into a quarter of ``memory_budget``, the sketch is checked against
+    the exact scores; otherwise its error is estimated from its two halves. See `NTKUncertainty` for the options.
     """
     check_writable(output)
-    projection = make_sketch(sketch, sketch_dim, sketch_seed, memory_budget)
+    if criterion is not None:
+        check_criterion(criterion)
+    for name, value in (("alpha", alpha), ("lam", lam)):
+        if value is not None and not 0 < value < np.inf:
+            raise InputError(f"{name} must be positive, not {value}")
+    projection = make_sketch(sketch, sketch_dim, sketch_seed, memory_budget // 2)
     potential = load_potential(model, device, dtype, head)
     training, valid = keys.read(train_file, labelled=False), keys.read(valid_file)
     check_disjoint({str(train_file): training, str(valid_file): valid})
@@ -108,12 +113,11 @@ def fit_uncertainty(
         check_disjoint({str(train_file): training, str(calibration_file): calibration})
     check_species(potential, training, str(train_file))
     check_species(potential, valid, str(valid_file))
-    estimate = estimate_features(potential, [*training, *valid], projection, memory_budget)
-    log.info("energy gradients of %s", estimate)
-    check_budget(estimate, memory_budget)
-
     exact = sketch != "none" and full_gradients_fit(potential, len(training) + len(valid), memory_budget)
     used = choose_normalisation(normalise, training)
+    estimate = estimate_features(potential, [*training, *valid], projection, memory_budget, full_rows=exact)
+    log.info("energy gradients of %s", estimate)
+    estimate.check(memory_budget)
 
     def extract(frames: list[Atoms]) -> tuple[Tensor, Tensor]:
         """Full rows (or the sketched ones where the full ones are too large) and sketched rows."""
@@ -156,6 +160,7 @@ def score_structures(
     ``forces_error_bound`` (eV/Å), which the force error stays below with probability ``coverage``.
     """
     check_writable(output)
+    check_coverage(coverage)
     uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
     pool = keys.read(pool_file, labelled=False)
     check_species(uncertainty.potential, pool, str(pool_file))
@@ -164,23 +169,23 @@ def score_structures(
     for index, atoms in enumerate(pool):
         _annotate(atoms, uncertainty, scores, index, coverage)
     write_structures(output, pool)
-    sizes = np.array([len(atoms) for atoms in pool], dtype=float)
-    return ScoreReport(pool, scores, metrics.spearman(scores.variance, sizes))
+    return ScoreReport(pool, scores, _correlation_with_size(scores, pool))
 
 
 @dataclass(frozen=True)
 class SelectionReport:
     """The batch, and how much it depends on the sketch.
 
-    ``smallest_gap`` is the corollary's margin over all picks; when it exceeds the sketch error, exact scores
-    would give the same batch. With near-duplicates in the pool it is always tiny: then ``sketch_overlap`` says
-    how much the batches of the sketch's two halves have in common.
+    ``smallest_gap`` is the corollary's margin over all picks, from the sketched scores; when it exceeds the
+    sketch error, exact scores should give the same batch. With near-duplicates in the pool it is always tiny:
+    then ``sketch_overlap`` says how much the batches of the sketch's two halves have in common.
     """
 
     batch: list[Atoms]
     selection: Selection
     scores: Scores
     excluded: int
+    correlation_with_size: float
     smallest_gap: float | None
     sketch_error: float | None
     sketch_overlap: float | None
@@ -210,20 +215,25 @@ def select_batch(
     ``ntk_score`` (U at the time of picking) and ``ntk_pool_index``.
     """
     check_writable(output)
+    check_coverage(coverage)
+    acquisition.check_method(method)
     if figure is not None:
         check_writable(figure)
+        if Path(figure).suffix != ".png":
+            raise InputError(f"the figure must be a .png file, not {figure}")
     uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
     pool = keys.read(pool_file, labelled=False)
     check_species(uncertainty.potential, pool, str(pool_file))
     known = [structure_hash(a) for path in exclude_files for a in keys.read(path, labelled=False, unique=False)]
     excluded = uncertainty.excluded(pool, known)
-    if len(pool) - sum(excluded) < count:
+    if count > 0 and len(pool) - sum(excluded) < count:
         raise InputError(
             f"{pool_file}: {count} structures asked for, but only {len(pool) - sum(excluded)} of {len(pool)} are "
             "candidates (the others are labelled already)"
         )
     groups, limit = _groups(pool, per_group_max, str(pool_file))
     constraints = Constraints(excluded, min_separation, groups, limit)
+    constraints.check(count, len(pool))
     _announce(uncertainty, pool, memory_budget)
     rows = uncertainty.features_of(pool, str(pool_file), progress)
     selection = acquisition.select(method, uncertainty.posterior, rows, count, constraints, seed)
@@ -235,6 +245,7 @@ def select_batch(
         selection,
         scores,
         sum(excluded),
+        _correlation_with_size(scores, pool),
         min(selection.gaps) if sequential else None,
         uncertainty.sketch_advice.error if uncertainty.sketch_advice else None,
         uncertainty.sketch_overlap(rows, count, constraints) if sequential else None,
@@ -260,28 +271,28 @@ def evaluate_uncertainty(
     progress: Progress = silent,
 ) -> Evaluation:
     """``adaptntk evaluate``: metrics on labelled structures; writes JSON, a CSV table and a figure."""
-    folder = Path(output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    check_writable(folder / "evaluation.json")
+    check_folder(output)
     uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
     test = keys.read(test_file)
     check_species(uncertainty.potential, test, str(test_file))
     _announce(uncertainty, test, memory_budget)
     evaluation = evaluate(uncertainty, test, str(test_file), batch_size, seed, progress)
+    folder = make_folder(output)
     _write_table(folder / "evaluation.csv", evaluation.columns)
-    text = json.dumps(evaluation.metrics, indent=1)
+    text = json.dumps(evaluation.metrics, indent=1, allow_nan=False)
     write_atomically(folder / "evaluation.json", lambda temporary: temporary.write_text(text + "\n"))
     draw_evaluation(folder)
     return evaluation
 
 
+def _correlation_with_size(scores: Scores, frames: list[Atoms]) -> float:
+    return metrics.spearman(scores.variance, np.array([len(atoms) for atoms in frames], dtype=float))
+
+
 def _announce(uncertainty: NTKUncertainty, frames: list[Atoms], memory_budget: int) -> None:
     estimate = estimate_features(uncertainty.potential, frames, uncertainty.sketch, memory_budget)
     log.info("energy gradients of %s", estimate)
-    check_budget(estimate, memory_budget)
+    estimate.check(memory_budget)
 
 
 def _annotate(atoms: Atoms, uncertainty: NTKUncertainty, scores: Scores, index: int, coverage: float) -> None:
@@ -290,8 +301,9 @@ def _annotate(atoms: Atoms, uncertainty: NTKUncertainty, scores: Scores, index: 
         return
     atoms.info["forces_uncertainty"] = float(scores.sigma[index])
     atoms.info["energy_uncertainty"] = float(scores.energy_sigma[index])
-    bound = uncertainty.calibration.error_bound(scores.variance[index : index + 1], coverage)[0]
-    atoms.info["forces_error_bound"] = float(bound)
+    bound = float(uncertainty.calibration.error_bound(scores.variance[index : index + 1], coverage)[0])
+    if np.isfinite(bound):  # a small calibration set bounds nothing at a high coverage
+        atoms.info["forces_error_bound"] = bound
 
 
 def _picked_frames(

@@ -48,7 +48,7 @@ def pool_with(parts, tmp_path):
 
 def test_missing_labels(refused, pool_with, ntk_file, tmp_path):
     bad = pool_with(lambda f: f[3].info.pop(ENERGY), "test")
-    line = refused("evaluate", ntk_file, bad, "-o", tmp_path, cause="frame 3: no label 'REF_energy'")
+    line = refused("evaluate", ntk_file, bad, "-o", tmp_path / "report", cause="frame 3: no label 'REF_energy'")
     assert str(bad) in line
 
 
@@ -57,7 +57,9 @@ def test_wrong_key(refused, pool_with, ntk_file, tmp_path):
         for atoms in frames:
             atoms.info["energy"] = atoms.info.pop(ENERGY)
 
-    refused("evaluate", ntk_file, pool_with(rename, "test"), "-o", tmp_path, cause="pass --energy-key energy")
+    refused(
+        "evaluate", ntk_file, pool_with(rename, "test"), "-o", tmp_path / "report", cause="pass --energy-key energy"
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -205,8 +207,9 @@ def test_missing_group(refused, files, ntk_file, tmp_path):
         ("--device", "abacus", "cannot be used"),
         ("--dtype", "float8", "unknown dtype"),
         ("--head", "nose", "no head 'nose'"),
-        ("--lam", "-1", "must be positive"),
-        ("--alpha", "0", "must be positive"),
+        ("--lam", "-1", "lam must be positive"),
+        ("--alpha", "0", "alpha must be positive"),
+        ("--memory", "inf", "memory budget must be"),
     ],
 )
 def test_impossible_options(refused, files, trained, tmp_path, option, value, cause):
@@ -223,6 +226,9 @@ def test_impossible_options(refused, files, trained, tmp_path, option, value, ca
         ("--energy-loss", "none", "unknown --energy-loss"),
         ("--energy-reference", "none", "unknown --energy-reference"),
         ("--dtype", "float8", "unknown dtype"),
+        ("--epochs", "0", "epochs must be positive"),
+        ("--batch-size", "-1", "batch size must be positive"),
+        ("--learning-rate", "-1", "learning rate must be positive"),
     ],
 )
 def test_impossible_training_options(refused, files, tmp_path, option, value, cause):
@@ -230,6 +236,44 @@ def test_impossible_training_options(refused, files, tmp_path, option, value, ca
         "train", "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "a.model", option, value,
         cause=cause,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (("-n", "-3"), "ask for at least one"),
+        (("-n", "2", "--method", "best"), "unknown selection method"),
+        (("-n", "2", "--coverage", "2"), "coverage must lie between 0 and 1"),
+        (("-n", "2", "--per-group-max", "frame", "0"), "allow at least one"),
+        (("-n", "9", "--min-separation", "1.9"), "satisfy the constraints"),
+        (("-n", "2", "--figure", "picks.pdf"), "must be a .png file"),
+    ],
+)
+def test_impossible_selections(refused, files, ntk_file, tmp_path, arguments, cause):
+    refused("select", ntk_file, files["pool"], "-o", tmp_path / "out.xyz", *arguments, cause=cause)
+
+
+def test_too_few_calibration_structures(refused, files, trained, parts, tmp_path):
+    write_structures(tmp_path / "few.xyz", parts["valid"][:3])
+    refused(
+        "fit", trained.source, "--train", files["train"], "--valid", tmp_path / "few.xyz", "-o", tmp_path / "a.ntk",
+        cause="at least 10 labelled structures, better 100, not 3",
+    )  # fmt: skip
+
+
+def test_full_disk(trained, tmp_path):
+    """The operating system's own limit on file sizes stands in for a full disk."""
+    code = (
+        "import resource, signal, sys; from adaptntk.models.mace import load_mace, save_mace;"
+        "from adaptntk.errors import InputError; module = load_mace(sys.argv[1]).module;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        "try:\n  save_mace(module, sys.argv[2])\nexcept InputError as error:\n  print(error)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, trained.source, str(tmp_path / "out.model")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"cannot write {tmp_path / 'out.model'}")
+    assert not list(tmp_path.iterdir())
 
 
 def test_missing_data_set(refused, tmp_path):
@@ -261,10 +305,10 @@ def test_as_a_real_process(tmp_path):
 def test_a_single_structure_is_scored(ntk_file, parts, tmp_path):
     """The smallest pool there is."""
     write_structures(tmp_path / "one.xyz", parts["pool"][:1])
-    result = CliRunner().invoke(
-        app, ["score", str(ntk_file), str(tmp_path / "one.xyz"), "-o", str(tmp_path / "out.xyz")]
-    )
-    assert result.exit_code == 0
+    arguments = [str(ntk_file), str(tmp_path / "one.xyz"), "-o", str(tmp_path / "out.xyz")]
+    assert CliRunner().invoke(app, ["score", *arguments]).exit_code == 0
+    figure = str(tmp_path / "picks.png")
+    assert CliRunner().invoke(app, ["select", *arguments, "-n", "1", "--figure", figure]).exit_code == 0
 
 
 def test_an_isolated_atom_is_scored(ntk_file, tmp_path):

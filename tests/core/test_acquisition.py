@@ -52,9 +52,9 @@ def test_large_pool_gives_the_picks_of_recomputation():
     assert selection.indices == naive_greedy(rows[:300], rows[300:], 1e-2, 50)[0]
 
 
-def test_picks_of_bmdal_maxdet(features):
+def test_picks_of_bmdal_maxdet(features, monkeypatch):
     """MaxDet with the training posterior in the reference implementation of Holzmüller et al. (2023)."""
-    np.inf = np.inf  # the package was written for NumPy 1
+    monkeypatch.setattr(np, "Inf", np.inf, raising=False)  # the package was written for NumPy 1
     from bmdal_reg.bmdal.feature_data import TensorFeatureData
     from bmdal_reg.bmdal.feature_maps import IdentityFeatureMap
     from bmdal_reg.bmdal.features import Features
@@ -148,8 +148,11 @@ def test_too_few_candidates(features, method):
         select(method, posterior, candidates[:5], 6)
     with pytest.raises(InputError, match="only 1 of the 3 structures"):
         select(method, posterior, candidates, 3, Constraints(min_separation=3.0))
-    with pytest.raises(InputError, match="at least one"):
-        select(method, posterior, candidates, 0)
+    for count in (0, -3):
+        with pytest.raises(InputError, match="at least one"):
+            select(method, posterior, candidates, count)
+    with pytest.raises(InputError, match="allow at least one"):
+        select(method, posterior, candidates, 3, Constraints(groups=[0] * len(candidates), per_group_max=0))
 
 
 def test_unknown_method(features):

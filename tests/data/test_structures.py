@@ -1,3 +1,4 @@
+import ase.build
 import ase.io
 import numpy as np
 import pytest
@@ -67,6 +68,15 @@ def test_hash_ignores_what_is_below_its_resolution(shift):
     assert structure_hash(atoms) == structure_hash(moved)
 
 
+def test_hash_survives_writing_and_reading(tmp_path):
+    """Random coordinates lie anywhere between the edges of the hash's bins."""
+    rng = np.random.default_rng(0)
+    frames = [Atoms("CHON5", positions=rng.uniform(-9, 9, (8, 3))) for _ in range(300)]
+    write_structures(tmp_path / "a.xyz", frames)
+    back = ase.io.read(tmp_path / "a.xyz", ":")
+    assert [structure_hash(a) for a in back] == [structure_hash(a) for a in frames]
+
+
 def test_hash_tells_structures_apart(silicon):
     atoms = labelled()
     others = [atoms.copy() for _ in range(2)]
@@ -129,6 +139,59 @@ def test_fused_atoms_across_a_cell_boundary(tmp_path):
     ase.io.write(tmp_path / "cell.xyz", atoms)
     with pytest.raises(InputError, match=r"0\.100 Å apart"):
         read_structures(tmp_path / "cell.xyz")
+
+
+def test_hydrides_are_not_taken_for_bohr(tmp_path):
+    ase.io.write(tmp_path / "LiH.xyz", ase.build.bulk("LiH", "rocksalt", a=4.08, cubic=True))
+    assert len(read_structures(tmp_path / "LiH.xyz")) == 1
+
+
+def test_partly_periodic_without_cell_vectors(tmp_path):
+    atoms = labelled()
+    atoms.pbc = (True, True, False)
+    ase.io.write(tmp_path / "slab.xyz", atoms)
+    with pytest.raises(InputError, match="periodic in 2 directions"):
+        read_structures(tmp_path / "slab.xyz")
+
+
+def test_a_blank_line_hides_nothing(tmp_path):
+    for seed in range(2):
+        write_structures(tmp_path / f"{seed}.xyz", [labelled(seed)])
+    parts = [(tmp_path / f"{seed}.xyz").read_text() for seed in range(2)]
+    (tmp_path / "joined.xyz").write_text("\n".join(parts))
+    with pytest.raises(InputError, match="blank line after frame 0"):
+        read_structures(tmp_path / "joined.xyz")
+    (tmp_path / "end.xyz").write_text("".join(parts) + "\n\n")
+    assert len(read_structures(tmp_path / "end.xyz")) == 2
+
+
+def test_an_at_sign_in_the_name(tmp_path):
+    write_structures(tmp_path / "run@300K.xyz", [labelled()])
+    assert len(read_structures(tmp_path / "run@300K.xyz")) == 1
+
+
+def test_a_label_that_was_not_asked_for_does_not_stand_in(tmp_path):
+    ase.io.write(tmp_path / "a.xyz", labelled())
+    with pytest.raises(InputError, match="no label 'dft_energy'"):
+        read_structures(tmp_path / "a.xyz", energy_key="dft_energy", labelled=True)
+
+
+@pytest.mark.parametrize("value", ["None", '"1 2"', "many"])
+def test_labels_that_are_no_numbers(tmp_path, value):
+    ase.io.write(tmp_path / "a.xyz", labelled())
+    text = (tmp_path / "a.xyz").read_text().replace("REF_energy=-10.0", f"REF_energy={value}")
+    (tmp_path / "a.xyz").write_text(text)
+    with pytest.raises(InputError, match="frame 0: REF_energy or REF_forces is not a number"):
+        read_structures(tmp_path / "a.xyz")
+
+
+def test_a_dipole_is_not_a_column_of_atoms(tmp_path):
+    atoms = labelled()
+    atoms.calc = SinglePointCalculator(atoms, energy=-1.0, forces=np.zeros((3, 3)), dipole=np.ones(3))
+    ase.io.write(tmp_path / "a.xyz", atoms)
+    back = read_structures(tmp_path / "a.xyz", "energy", "forces", labelled=True)[0]
+    assert "dipole" not in back.arrays
+    assert np.allclose(back.info["dipole"], 1)
 
 
 def test_the_frame_is_counted(tmp_path):

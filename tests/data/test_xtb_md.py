@@ -35,6 +35,20 @@ def test_the_temperature_is_about_right(ethanol_frames):
     assert 0.6 * expected < excess < 1.5 * expected
 
 
+def test_dynamics_that_cannot_run():
+    with pytest.raises(InputError, match="must be positive"):
+        sample_md(build_molecule("water"), frames=2, temperature=-100)
+    with pytest.raises(InputError, match="interval of the dynamics must be positive"):
+        sample_md(build_molecule("water"), frames=2, interval=0)
+    with pytest.raises(InputError, match="lower the temperature"):
+        sample_md(build_molecule("water"), frames=2, temperature=1e6)
+
+
+def test_spin_is_kept():
+    frames = sample_md(build_molecule("O2"), frames=1, temperature=10, interval=1)
+    assert frames[0].info[ENERGY] < -215.08  # the triplet; the singlet lies 0.07 eV higher
+
+
 def test_unknown_molecule():
     with pytest.raises(InputError, match="unknown molecule 'unobtainium'"):
         build_molecule("unobtainium")

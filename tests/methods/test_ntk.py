@@ -82,6 +82,7 @@ def test_ridge_options(trained, parts):
     by_alpha = NTKUncertainty.fit(trained, parts["train"], alpha=1e-2)
     by_lam = NTKUncertainty.fit(trained, parts["train"], lam=by_alpha.ridge.lam)
     assert by_lam.ridge.alpha == pytest.approx(1e-2)
+    assert by_lam.calibrate(parts["valid"]).ridge.lam == by_alpha.ridge.lam
     kept = by_alpha.calibrate(parts["valid"], criterion="fixed")
     assert kept.ridge.alpha == pytest.approx(1e-2)
     label_free = by_alpha.calibrate(parts["valid"], criterion="effective_dimension")
@@ -136,10 +137,13 @@ def test_bad_sets_are_refused(trained, fitted, parts):
         NTKUncertainty.fit(trained, [])
     with pytest.raises(InputError, match="also in the training set"):
         fitted.calibrate(parts["train"])
+    for count in (1, 3, 9):
+        with pytest.raises(InputError, match="at least 10 labelled structures"):
+            fitted.calibrate(parts["valid"][:count])
     unlabelled = parts["valid"][0].copy()
     del unlabelled.info[ENERGY]
-    with pytest.raises(InputError, match="validation set, frame 1: no REF_energy"):
-        fitted.calibrate([parts["valid"][1], unlabelled])
+    with pytest.raises(InputError, match="validation set, frame 11: no REF_energy"):
+        fitted.calibrate([*parts["valid"][1:12], unlabelled])
     with pytest.raises(InputError, match="no structures"):
         fitted.score([])
     with pytest.raises(InputError, match="does not know the element"):

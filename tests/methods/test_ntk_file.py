@@ -70,6 +70,13 @@ def test_another_model_is_refused_with_both_hashes(ntk_file, fitted, tmp_path):
     assert load_mace(tmp_path / "other.model").fingerprint in str(caught.value)
 
 
+def test_another_head_is_refused(ntk_file, fitted):
+    potential = load_mace(fitted.potential.source)
+    potential.head = "ccsd"
+    with pytest.raises(MismatchError, match="fitted for head 'Default' of the model, not 'ccsd'"):
+        load_uncertainty(ntk_file, potential=potential)
+
+
 def test_another_list_of_parameters_is_refused(ntk_file, fitted):
     impostor = tiny_network(torch.float32, numbers=(1, 6))
     impostor.fingerprint = fitted.potential.fingerprint

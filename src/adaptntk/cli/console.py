@@ -10,7 +10,6 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -26,8 +25,8 @@ Item = TypeVar("Item")
 
 SECONDS_BETWEEN_LINES = 10
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, soft_wrap=True, markup=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 
 def show_progress(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
@@ -58,11 +57,17 @@ def _progress_lines(items: Iterable[Item], description: str, total: int) -> Iter
             err.print(f"{description}: {count:,} of {total:,}, {left // 60}:{left % 60:02d} left")
 
 
+class ConsoleHandler(logging.Handler):
+    """Log messages as plain lines, above a running progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(self.format(record))
+
+
 def set_up(verbose: bool) -> None:
     """Our messages on the terminal, other libraries' chatter off it."""
-    handler = RichHandler(console=err, show_time=False, show_level=False, show_path=False, markup=False)
     logger = logging.getLogger("adaptntk")
-    logger.handlers[:] = [handler]
+    logger.handlers[:] = [ConsoleHandler()]
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
     logger.propagate = False
     if not verbose:
@@ -80,7 +85,7 @@ def one_line_errors(command: Command) -> Command:
         try:
             return command(*args, **kwargs)
         except AdaptNTKError as error:
-            err.print(f"adaptntk: {' '.join(str(error).split())}", markup=False)
+            err.print(f"adaptntk: {' '.join(str(error).split())}")
             sys.exit(2)
         except KeyboardInterrupt:
             err.print("adaptntk: interrupted")

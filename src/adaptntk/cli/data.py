@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptntk.cli import console, options
-from adaptntk.errors import InputError
 
 if TYPE_CHECKING:
     from ase import Atoms
@@ -37,7 +36,9 @@ def md(
 ) -> None:
     """Run molecular dynamics with GFN2-xTB and split the labelled frames."""
     from adaptntk.data.xtb_md import build_molecule, sample_md
+    from adaptntk.files import check_folder
 
+    check_folder(output)
     sizes = {"train": train, "valid": valid, "test": test, "pool": pool}
     frames = sample_md(
         build_molecule(molecule),
@@ -67,7 +68,9 @@ def rmd17(
 ) -> None:
     """Convert a molecule of the revised MD17 data set to eV and split it."""
     from adaptntk.data.rmd17 import load_rmd17
+    from adaptntk.files import check_folder
 
+    check_folder(output)
     frames = load_rmd17(molecule, data_dir)
     write_split(frames, {"train": train, "valid": valid, "test": test, "pool": pool}, output, seed)
 
@@ -76,12 +79,11 @@ def write_split(frames: "list[Atoms]", sizes: dict[str, int], folder: Path, seed
     """Disjoint extxyz files of the given sizes; those of size zero are left out."""
     from adaptntk.data.splits import split_structures
     from adaptntk.data.structures import write_structures
+    from adaptntk.files import make_folder
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    for name, part in split_structures(frames, sizes, seed).items():
+    parts = split_structures(frames, sizes, seed)
+    make_folder(folder)
+    for name, part in parts.items():
         if part:
             write_structures(folder / f"{name}.xyz", part)
             console.out.print(f"wrote {folder / f'{name}.xyz'}: {len(part):,} structures")

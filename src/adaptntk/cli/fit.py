@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from adaptntk.cli import console, options
@@ -29,9 +30,12 @@ def fit(
     alpha: Annotated[float, typer.Option(help="Relative ridge, lam = alpha tr(F)/n: the prior choice.")] = 1e-4,
     lam: Annotated[float | None, typer.Option(help="Absolute ridge; fixes it.", show_default=False)] = None,
     lam_criterion: Annotated[
-        str,
-        typer.Option(help="How validation may move the ridge: spearman, nll, effective_dimension, fixed."),
-    ] = "spearman",
+        str | None,
+        typer.Option(
+            help="How validation may move the ridge: spearman, nll, effective_dimension, fixed.",
+            show_default="spearman, or fixed with --lam",
+        ),
+    ] = None,
     normalise: Annotated[
         str,
         typer.Option(help="Features per total energy (none), per_atom, sqrt_n, or auto by the training set."),
@@ -61,7 +65,7 @@ def fit(
         sketch_seed=sketch_seed,
         alpha=alpha,
         lam=lam,
-        criterion="fixed" if lam is not None else lam_criterion,
+        criterion=lam_criterion,
         normalise=normalise,
         keys=LabelKeys(energy_key, forces_key),
         device=device,
@@ -80,10 +84,12 @@ def fit(
 def summary(fitted: "NTKUncertainty") -> list[str]:
     """What was fitted, in a few lines."""
     from adaptntk.core.calibration import conformal_quantile
+    from adaptntk.models.protocol import parameter_count
 
     ridge, calibration, advice = fitted.ridge, fitted.calibration, fitted.sketch_advice
     n = len(fitted.train_hashes)
     lines = [
+        f"model        {fitted.potential.description}, {parameter_count(fitted.potential):,} parameters",
         f"ridge        alpha {ridge.alpha:.2g}, lam {ridge.lam:.4g} ({ridge.reason})",
         f"dimension    effective {ridge.effective_dimension:.1f} of {n} training structures; "
         f"features {'full' if fitted.sketch.kind == 'none' else f'sketched to {fitted.features.shape[1]}'}, "
@@ -94,7 +100,7 @@ def summary(fitted: "NTKUncertainty") -> list[str]:
         lines += [
             f"calibration  sigma^2 = {calibration.forces.a:.4g} U + ({calibration.forces.b:.4g} eV/Å)^2 "
             f"from {len(calibration.ratios)} structures",
-            f"bound        90 % of new structures like these have a force error below {quantile:.2f} sigma",
+            bound_line(quantile, len(calibration.ratios)),
         ]
     if advice is not None:
         against = "exact scores" if advice.reference == "exact" else "estimate from its two halves"
@@ -104,3 +110,12 @@ def summary(fitted: "NTKUncertainty") -> list[str]:
             f"advice       p = {advice.dim_for(0.1):,} is enough for a largest error of 0.10",
         ]
     return lines
+
+
+def bound_line(quantile: float, structures: int) -> str:
+    """What the conformal bound promises, and how well so many structures can tell."""
+    if not np.isfinite(quantile):
+        return "bound        too few structures to bound the error of 90 % of new ones"
+    # The coverage that one calibration set achieves follows a beta distribution around the stated one.
+    spread = 100 * np.sqrt(0.9 * 0.1 / (structures + 2))
+    return f"bound        force error below {quantile:.2f} sigma for 90 % (± {spread:.0f}) of new structures like these"

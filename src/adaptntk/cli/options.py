@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from adaptntk.errors import InputError
 from adaptntk.memory import GIBIBYTE
 
 NTKFile = Annotated[Path, typer.Argument(help="The .ntk file that adaptntk fit wrote.", show_default=False)]
@@ -17,12 +18,12 @@ ForcesKey = Annotated[str, typer.Option(help="Name of the forces label (eV/Å) i
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random in this step.")]
 Memory = Annotated[float, typer.Option(help="Memory budget in GiB.")]
-BatchSize = Annotated[int, typer.Option(min=1, help="Structures per batch when energies and forces are predicted.")]
+BatchSize = Annotated[int, typer.Option(help="Structures per batch when energies and forces are predicted.")]
 Coverage = Annotated[float, typer.Option(help="Probability stated for forces_error_bound.")]
 
 
 def budget(gibibytes: float) -> int:
     """The memory option in bytes."""
-    if gibibytes <= 0:
-        raise typer.BadParameter("the memory budget must be positive")
+    if not 0 < gibibytes < 1e6:
+        raise InputError(f"the memory budget must be a positive number of GiB, not {gibibytes}")
     return int(gibibytes * GIBIBYTE)

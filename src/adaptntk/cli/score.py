@@ -49,8 +49,8 @@ def score(
     console.out.print(f"wrote {output}")
 
 
-def size_line(correlation: float) -> str:
+def size_line(correlation: float | None) -> str:
     """How far the score follows the number of atoms."""
-    if np.isnan(correlation):
+    if correlation is None or np.isnan(correlation):
         return "all structures have the same number of atoms"
     return f"rank correlation of U with the number of atoms: {correlation:.2f}"

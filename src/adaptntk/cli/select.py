@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptntk.cli import console, options
+from adaptntk.cli.score import size_line
 
 if TYPE_CHECKING:
     from adaptntk.workflows import SelectionReport
@@ -73,7 +74,7 @@ def select(
     )
     for line in summary(report):
         console.out.print(line)
-    console.out.print(f"wrote {output}" + (f" and {figure.with_suffix('.png')}" if figure else ""))
+    console.out.print(f"wrote {output}" + (f" and {figure}" if figure else ""))
 
 
 def summary(report: "SelectionReport") -> list[str]:
@@ -85,12 +86,13 @@ def summary(report: "SelectionReport") -> list[str]:
     lines.append(f"U at the time of picking: {scores[0]:.4g} (first) .. {scores[-1]:.4g} (last)")
     if report.smallest_gap is not None and report.sketch_error is not None:
         if report.smallest_gap > report.sketch_error:
-            verdict = "exact scores would give the same batch"
+            verdict = "exact scores should give the same batch"
         else:
             verdict = "corollary not triggered"
         lines.append(
             f"smallest decision gap {report.smallest_gap:.2g}, sketch error {report.sketch_error:.2g}: {verdict}"
         )
+    lines.append(size_line(report.correlation_with_size))
     if report.sketch_overlap is not None:
         lines.append(f"batches of the sketch's two halves overlap by {report.sketch_overlap:.2f} (Jaccard)")
     return lines

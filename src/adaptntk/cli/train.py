@@ -23,8 +23,12 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Override the preset.", show_default=False)] = None,
     energy_loss: Annotated[str, typer.Option(help="Energy error per_atom (as in MACE) or total.")] = "per_atom",
     energy_reference: Annotated[
-        str, typer.Option(help="Count energies from elements (least squares) or from the mean per atom.")
-    ] = "elements",
+        str | None,
+        typer.Option(
+            help="Count energies from elements (least squares) or from the mean per atom.",
+            show_default="mean for paper, else elements",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last epoch's checkpoint.")] = False,
     energy_key: options.EnergyKey = "REF_energy",
     forces_key: options.ForcesKey = "REF_forces",
@@ -38,13 +42,15 @@ def train(
 
     if preset not in PRESETS:
         raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
+    recipe = PRESETS[preset]
+    default_reference = "elements" if recipe.element_energies else "mean"
     recipe = dataclasses.replace(
-        PRESETS[preset],
-        epochs=epochs or PRESETS[preset].epochs,
-        batch_size=batch_size or PRESETS[preset].batch_size,
-        learning_rate=learning_rate or PRESETS[preset].learning_rate,
+        recipe,
+        epochs=recipe.epochs if epochs is None else epochs,
+        batch_size=recipe.batch_size if batch_size is None else batch_size,
+        learning_rate=recipe.learning_rate if learning_rate is None else learning_rate,
         per_atom_energy=choice("--energy-loss", energy_loss, ("total", "per_atom")),
-        element_energies=choice("--energy-reference", energy_reference, ("mean", "elements")),
+        element_energies=choice("--energy-reference", energy_reference or default_reference, ("mean", "elements")),
     )
     reports: list[EpochReport] = []
 
@@ -57,8 +63,9 @@ def train(
     trained = train_model(
         train, valid, output, recipe, LabelKeys(energy_key, forces_key), seed, device, dtype, resume, show
     )
+    epoch = "" if trained.best_epoch is None else f" epoch {trained.best_epoch},"
     console.out.print(
-        f"wrote {output}: epoch {trained.best_epoch}, validation force RMSE {trained.force_rmse:.4f} eV/Å, "
+        f"wrote {output}:{epoch} validation force RMSE {trained.force_rmse:.4f} eV/Å, "
         f"energy RMSE {1000 * trained.energy_rmse_per_atom:.2f} meV/atom"
     )
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.posterior import FeaturePosterior, PosteriorKernel
+from adaptntk.core.theory import decision_gap
 from adaptntk.errors import InputError
 
 
@@ -33,6 +34,16 @@ class Constraints:
     groups: Sequence[Hashable] | None = None
     per_group_max: int | None = None
 
+    def check(self, count: int, candidates: int) -> None:
+        """Refuse what cannot be satisfied, before any work is done."""
+        if count < 1:
+            raise InputError(f"cannot pick {count} structures: ask for at least one")
+        if self.per_group_max is not None and self.per_group_max < 1:
+            raise InputError(f"at most {self.per_group_max} picks per group leaves none: allow at least one")
+        available = candidates - sum(self.excluded or ())
+        if available < count:
+            raise InputError(f"{count} structures asked for, but only {available} candidates may be picked")
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -48,12 +59,14 @@ def greedy(
     posterior: FeaturePosterior, candidates: Tensor, count: int, constraints: Constraints | None = None
 ) -> Selection:
     """Pick the most uncertain candidate, condition all scores on it (Eq. 8), repeat."""
+    constraints = constraints or Constraints()
+    constraints.check(count, len(candidates))
     kernel = posterior.kernel(candidates)
     initial = kernel.diagonal()
     scores = initial.clone()
     # Row t is the t-th column of the pivoted Cholesky factor.
     updates = torch.empty(count, len(scores), dtype=scores.dtype, device=scores.device)
-    allowed = _Allowed(kernel, initial, count, constraints or Constraints())
+    allowed = _Allowed(initial, count, constraints)
     selection = Selection([], [])
     for step in range(count):
         masked = allowed.mask(scores)
@@ -65,8 +78,8 @@ def greedy(
         allowed.pick(index, prior_column)
         masked[index] = -torch.inf
         runner_up = float(masked.max())
-        gap = (best - runner_up) / (2 * posterior.lam + best + runner_up)
-        selection.gaps.append(gap if runner_up > -torch.inf else torch.inf)
+        last = runner_up == -torch.inf
+        selection.gaps.append(torch.inf if last else decision_gap(best, runner_up, posterior.lam))
         column = prior_column - updates[:step, index] @ updates[:step]
         updates[step] = column / (posterior.lam + best) ** 0.5
         scores -= updates[step].square()
@@ -102,7 +115,8 @@ def _take_in_order(
     kernel: PosteriorKernel, scores: Tensor, order: list[int], count: int, constraints: Constraints | None
 ) -> Selection:
     constraints = constraints or Constraints()
-    allowed = _Allowed(kernel, scores, count, constraints)
+    constraints.check(count, len(scores))
+    allowed = _Allowed(scores, count, constraints)
     selection = Selection([], [])
     for index in order:
         if len(selection.indices) == count:
@@ -120,7 +134,7 @@ def _take_in_order(
 class _Allowed:
     """Which candidates may still be picked."""
 
-    def __init__(self, kernel: PosteriorKernel, initial: Tensor, count: int, constraints: Constraints) -> None:
+    def __init__(self, initial: Tensor, count: int, constraints: Constraints) -> None:
         self.initial = initial
         self.count = count
         self.picked = 0
@@ -131,11 +145,6 @@ class _Allowed:
         self.groups = list(constraints.groups) if constraints.groups is not None else None
         self.per_group_max = constraints.per_group_max
         self.group_counts: dict[Hashable, int] = {}
-        if count < 1:
-            raise InputError(f"cannot pick {count} structures: ask for at least one")
-        available = int(self.open.sum())
-        if available < count:
-            raise InputError(f"{count} structures asked for, but only {available} candidates may be picked")
 
     def mask(self, scores: Tensor) -> Tensor:
         if not bool(self.open.any()):
@@ -151,7 +160,7 @@ class _Allowed:
         if self.groups is not None and self.per_group_max is not None:
             group = self.groups[index]
             self.group_counts[group] = self.group_counts.get(group, 0) + 1
-            if self.group_counts[group] == self.per_group_max:
+            if self.group_counts[group] >= self.per_group_max:
                 same = torch.tensor([other == group for other in self.groups], device=self.open.device)
                 self.open &= ~same
 
@@ -165,6 +174,12 @@ class _Allowed:
 SELECTORS: dict[str, Callable[..., Selection]] = {"adaptntk": greedy, "topb": top_b, "random": random}
 
 
+def check_method(method: str) -> None:
+    """Refuse an unknown name."""
+    if method not in SELECTORS:
+        raise InputError(f"unknown selection method {method!r}: choose one of {', '.join(SELECTORS)}")
+
+
 def select(
     method: str,
     posterior: FeaturePosterior,
@@ -174,8 +189,7 @@ def select(
     seed: int = 0,
 ) -> Selection:
     """The selector of that name; ``seed`` matters for the random ones only."""
-    if method not in SELECTORS:
-        raise InputError(f"unknown selection method {method!r}: choose one of {', '.join(SELECTORS)}")
+    check_method(method)
     if method == "random":
         generator = torch.Generator().manual_seed(seed)
         return random(posterior, candidates, count, constraints, generator=generator)

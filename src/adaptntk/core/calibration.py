@@ -1,4 +1,4 @@
-"""From the raw score to numbers a chemist can use: the ridge, a sigma in eV/Å, and guaranteed bounds."""
+"""From the raw score to numbers a chemist can use: the ridge, a sigma in eV/Å, and conformal bounds."""
 
 import math
 from collections.abc import Callable
@@ -19,6 +19,9 @@ ALPHA_GRID = tuple(float(10.0**exponent) for exponent in np.arange(-8, -0.75, 0.
 CRITERIA = ("spearman", "nll", "effective_dimension", "fixed")
 # Where the optimum lies on the data we have studied: the training set determines a third of its directions.
 TARGET_DIMENSION_FRACTION = 1 / 3
+REPORTED_COVERAGES = (0.8, 0.9, 0.95)
+# Fewer structures bound nothing at 90 %, and leave five to each half of the cross-fit.
+MINIMUM_STRUCTURES = 10
 
 
 @dataclass(frozen=True)
@@ -77,10 +80,29 @@ def conformal_quantile(scores: Array, coverage: float) -> float:
     It is the ``ceil((n + 1) coverage)``-th smallest of the n calibration scores, and infinite when n is too
     small for the coverage asked for.
     """
-    if not 0 < coverage < 1:
-        raise InputError(f"the coverage must lie between 0 and 1, not {coverage}")
+    check_coverage(coverage)
     rank = math.ceil((len(scores) + 1) * coverage)
     return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def check_coverage(coverage: float) -> None:
+    """Refuse what is no probability."""
+    if not 0 < coverage < 1:
+        raise InputError(f"the coverage must lie between 0 and 1, not {coverage}")
+
+
+def check_calibration_size(structures: int) -> None:
+    """Refuse sets that are too small to say anything."""
+    if structures < MINIMUM_STRUCTURES:
+        raise InputError(
+            f"calibration needs at least {MINIMUM_STRUCTURES} labelled structures, better 100, not {structures}"
+        )
+
+
+def check_criterion(criterion: str) -> None:
+    """Refuse an unknown name."""
+    if criterion not in CRITERIA:
+        raise InputError(f"unknown criterion {criterion!r}: choose one of {', '.join(CRITERIA)}")
 
 
 @dataclass(frozen=True)
@@ -112,8 +134,7 @@ def choose_ridge(
         variances: scores of the validation structures for a list of ``lam``, one row each.
         errors: their true errors.
     """
-    if criterion not in CRITERIA:
-        raise InputError(f"unknown criterion {criterion!r}: choose one of {', '.join(CRITERIA)}")
+    check_criterion(criterion)
     if criterion == "fixed":
         return _choice(path, prior_alpha, criterion, "given")
     if criterion == "effective_dimension":
@@ -171,6 +192,7 @@ class Calibration:
         cls, variances: Array, force_errors: Array, energy_errors: Array, rng: np.random.Generator
     ) -> "Calibration":
         """Fit both scales, and keep what conformal thresholds of any coverage need."""
+        check_calibration_size(len(variances))
         sigma = cross_fitted_sigma(variances, force_errors, rng)
         return cls(
             fit_variance(variances, force_errors),
@@ -180,10 +202,12 @@ class Calibration:
         )
 
     def error_bound(self, variance: Array, coverage: float) -> Array:
-        """The force error of a new structure is below this with at least the stated probability.
+        """The force error of a new structure is below this with about the stated probability.
 
-        Holds on average over structures drawn like the calibration set, not for each one, and not for
-        structures of another kind.
+        On average over structures drawn like the calibration set; not for each one, and not for structures
+        of another kind. The guarantee of split-conformal bounds is exact for a sigma fixed beforehand. Here
+        each half of the set is compared with the sigma of the other half and the bound uses the sigma of
+        both: nearly the same, two parameters being shared by tens of structures or more.
         """
         return self.forces.sigma(variance) * conformal_quantile(self.ratios, coverage)
 

@@ -198,6 +198,8 @@ def fit_posterior(features: Tensor, lam: float) -> Posterior | DualPosterior:
 
 def principal_plane(rows: Tensor) -> NDArray[np.float64]:
     """Coordinates of the rows in the plane in which they spread most, for a picture of them."""
+    if len(rows) < 3:
+        return np.zeros((len(rows), 2))
     centred = rows - rows.mean(0)
     if rows.shape[0] < rows.shape[1]:
         eigenvalues, vectors = torch.linalg.eigh(inner_products(centred, centred))

@@ -42,6 +42,9 @@ class Sketch(Protocol):
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
         """Contribution of the gradient columns ``start, start + 1, ...`` to the projected rows."""
 
+    def fits(self, parameters: int) -> bool:
+        """Whether the sketch is kept once drawn, for rows of this many parameters."""
+
     def memory(self, parameters: int) -> int:
         """Bytes held while rows of this many parameters are projected."""
 
@@ -68,6 +71,9 @@ class NoSketch:
         if start != 0:
             raise InputError("full gradients cannot be accumulated from parts")
         return rows
+
+    def fits(self, parameters: int) -> bool:
+        return True
 
     def memory(self, parameters: int) -> int:
         return 0
@@ -110,7 +116,7 @@ class GaussianSketch:
         total = torch.zeros(rows.shape[0], self._dim, dtype=torch.float64, device=rows.device)
         step = self._block_columns()
         width = rows.shape[1]
-        # Blocks begin at multiples of the step whatever the range asked for, so that kept blocks serve all.
+        # Blocks begin at multiples of the step, wherever the range begins: kept ones then serve the next range too.
         for low in range(start - start % step, start + width, step):
             first, last = max(low, start), min(low + step, start + width)
             normals = self._block(first, last, rows.device)
@@ -124,6 +130,9 @@ class GaussianSketch:
             for low in range(start, stop, _DRAW_COLUMNS)
         ]
         return torch.cat(parts, dim=1)
+
+    def fits(self, parameters: int) -> bool:
+        return 4 * self._dim * parameters <= self.memory_budget
 
     def memory(self, parameters: int) -> int:
         kept = min(4 * self._dim * parameters, self.memory_budget)

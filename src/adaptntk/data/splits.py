@@ -14,6 +14,9 @@ def split_structures(frames: Sequence[Atoms], sizes: Mapping[str, int], seed: in
 
     The parts depend on the seed and on the frames alone. Fails when a structure would be in two parts.
     """
+    for name, size in sizes.items():
+        if size < 0:
+            raise InputError(f"the part {name!r} cannot have {size} structures")
     wanted = sum(sizes.values())
     if wanted > len(frames):
         raise InputError(f"the split asks for {wanted} structures, but there are only {len(frames)}")

@@ -23,6 +23,9 @@ ENERGY = "REF_energy"
 FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
 FUSED = 0.3  # Å: no two nuclei come this close
+NON_METALS = {1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53}
+# What ase's calculators give per atom; everything else belongs to the structure.
+PER_ATOM = {"forces", "energies", "stresses", "charges", "magmoms"}
 
 
 def read_structures(
@@ -46,7 +49,7 @@ def read_structures(
         raise InputError(f"{path}: no structures in the file")
     for index, atoms in enumerate(frames):
         where = f"{path}, frame {index}"
-        _standardise_labels(atoms, energy_key, forces_key)
+        _standardise_labels(atoms, energy_key, forces_key, where)
         check_structure(atoms, where)
         if labelled:
             _check_labelled(atoms, energy_key, forces_key, where)
@@ -101,9 +104,10 @@ def check_structure(atoms: Atoms, where: str) -> None:
     ):
         if not np.isfinite(values).all():
             raise InputError(f"{where}: {name} is NaN or infinite; remove or relabel the frame")
-    if atoms.pbc.any() and abs(np.linalg.det(np.asarray(atoms.cell))) < 1e-8 and atoms.pbc.all():
-        raise InputError(f"{where}: periodic in three directions but the cell has no volume; set Lattice")
-    closest = _nearest_distances(atoms, FUSED).min()
+    periodic = np.asarray(atoms.cell)[atoms.pbc]
+    if np.linalg.matrix_rank(periodic) < len(periodic):
+        raise InputError(f"{where}: periodic in {len(periodic)} directions without as many cell vectors; set Lattice")
+    closest = _nearest(atoms, FUSED)[0].min()
     if closest < FUSED:
         raise InputError(
             f"{where}: two atoms are {closest:.3f} Å apart; positions must be in Å (nm?) and atoms not fused"
@@ -120,14 +124,20 @@ def check_unique(frames: Sequence[Atoms], name: str) -> None:
 
 
 def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
-    """Notice positions in Bohr by the bonds of hydrogen: 0.9 to 1.1 Å, and so 1.7 to 2.1 Bohr.
+    """Notice positions in Bohr by the bonds of hydrogen to non-metals: 0.9 to 1.1 Å, and so 1.7 to 2.1 Bohr.
 
     Atoms that really are so far apart (a dissociation curve) scatter more than bonds do.
     """
-    distances = [_nearest_distances(atoms, 3.0)[atoms.numbers == 1] for atoms in frames[:20]]
-    hydrogen = np.minimum(np.concatenate(distances), 3.0)
-    if not len(hydrogen):
+    distances: list[float] = []
+    for atoms in frames[:20]:
+        distance, partner = _nearest(atoms, 3.0)
+        bonded = (atoms.numbers == 1) & np.isfinite(distance)
+        distances += [
+            d for d, p in zip(distance[bonded], partner[bonded], strict=True) if atoms.numbers[p] in NON_METALS
+        ]
+    if not distances:
         return
+    hydrogen = np.array(distances)
     low, typical, high = np.quantile(hydrogen, [0.25, 0.5, 0.75])
     if 1.6 < typical < 2.3 and high - low < 0.3:
         raise InputError(
@@ -153,7 +163,7 @@ def _read_frames(path: Path) -> list[Atoms]:
         raise InputError(f"{path}: the file is empty")
     frames: list[Atoms] = []
     try:
-        for atoms in ase.io.iread(path, index=":"):
+        for atoms in ase.io.iread(path, index=":", do_not_split_by_at_sign=True):
             frames.append(atoms)
     except Exception as error:  # ase raises whatever its many parsers raise
         raise InputError(
@@ -166,33 +176,45 @@ def _read_frames(path: Path) -> list[Atoms]:
 
 
 def _check_complete(path: Path) -> None:
-    """ase passes over a last frame that ends within its first two lines."""
+    """ase passes over a last frame that ends within its first two lines, and over all that follows a blank line."""
     with path.open() as file:
         frame = 0
         while (first := file.readline()).strip():
+            if first.startswith("VEC"):  # an old way to write the cell, after the atoms
+                continue
             wanted = int(first) + 1
             if sum(1 for _ in islice(file, wanted)) < wanted:
                 raise InputError(f"{path}, frame {frame}: incomplete, the file is truncated; copy it again")
             frame += 1
+        if any(line.strip() for line in file):
+            raise InputError(
+                f"{path}: a blank line after frame {frame - 1} hides the frames behind it; remove the line"
+            )
 
 
-def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str) -> None:
+def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
     """Move the labels to the standard keys. ase hands the plain keys over in a calculator."""
     results = dict(atoms.calc.results) if atoms.calc is not None else {}
     atoms.calc = None
     for key, value in results.items():
         # What the calculator held survives a later write, under its own name.
-        array = np.asarray(value)
-        if array.ndim >= 1 and len(array) == len(atoms):
-            atoms.arrays.setdefault(key, array)
-        else:
-            atoms.info.setdefault(key, value)
-    if energy_key != ENERGY and energy_key in atoms.info:
-        atoms.info[ENERGY] = atoms.info.pop(energy_key)
-    if forces_key != FORCES and forces_key in atoms.arrays:
-        atoms.arrays[FORCES] = atoms.arrays.pop(forces_key)
-    if ENERGY in atoms.info:
-        atoms.info[ENERGY] = float(atoms.info[ENERGY])
+        holder = atoms.arrays if key in PER_ATOM else atoms.info
+        holder.setdefault(key, np.asarray(value) if key in PER_ATOM else value)
+    for asked, standard, holder in ((energy_key, ENERGY, atoms.info), (forces_key, FORCES, atoms.arrays)):
+        if asked != standard:
+            # A label under the standard key that was not asked for is of another kind: it must not stand in.
+            holder.pop(standard, None)
+            if asked in holder:
+                holder[standard] = holder.pop(asked)
+    try:
+        if ENERGY in atoms.info:
+            atoms.info[ENERGY] = float(atoms.info[ENERGY])
+        if FORCES in atoms.arrays:
+            atoms.arrays[FORCES] = np.asarray(atoms.arrays[FORCES], dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{where}: {energy_key} or {forces_key} is not a number; relabel or remove the frame"
+        ) from None
 
 
 def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
@@ -215,15 +237,20 @@ def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) 
         raise InputError(f"{where}: {forces_key} is not three numbers per atom")
 
 
-def _nearest_distances(atoms: Atoms, cutoff: float) -> NDArray[np.float64]:
-    """Distance of each atom to its nearest neighbour, periodic images included; infinite beyond the cutoff."""
+def _nearest(atoms: Atoms, cutoff: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Distance and index of each atom's nearest neighbour, periodic images included; infinite beyond the cutoff."""
     if not atoms.pbc.any():
-        return cKDTree(atoms.positions).query(atoms.positions, k=[2], distance_upper_bound=cutoff)[0][:, 0]
-    nearest = np.full(len(atoms), np.inf)
-    index, distance = neighbor_list("id", atoms, cutoff)
-    np.minimum.at(nearest, index, distance)
-    return nearest
+        distance, index = cKDTree(atoms.positions).query(atoms.positions, k=[2], distance_upper_bound=cutoff)
+        return distance[:, 0], index[:, 0]
+    nearest, partner = np.full(len(atoms), np.inf), np.zeros(len(atoms), dtype=np.int64)
+    first, second, distance = neighbor_list("ijd", atoms, cutoff)
+    for i, j, d in zip(first, second, distance, strict=True):
+        if d < nearest[i]:
+            nearest[i], partner[i] = d, j
+    return nearest, partner
 
 
 def _rounded(values: NDArray[np.float64]) -> bytes:
-    return np.round(values / HASH_RESOLUTION).astype("<i8").tobytes()
+    # To eight decimals first, as extxyz files have them: else a number near the edge of a bin changes its bin by
+    # being written and read.
+    return np.round(np.round(values, 8) / HASH_RESOLUTION).astype("<i8").tobytes()

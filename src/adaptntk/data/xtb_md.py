@@ -3,7 +3,7 @@
 import ase.build
 import numpy as np
 from ase import Atoms, units
-from ase.calculators.calculator import Calculator
+from ase.calculators.calculator import CalculationFailed, Calculator
 from ase.md.langevin import Langevin
 from threadpoolctl import threadpool_limits
 
@@ -59,6 +59,14 @@ def sample_md(
         seed: fixes velocities and noise, and so the whole trajectory.
         progress: wraps the iteration over frames, to show it.
     """
+    for name, value in (
+        ("frames", frames),
+        ("temperature", temperature),
+        ("interval", interval),
+        ("timestep", timestep),
+    ):
+        if not value > 0:
+            raise InputError(f"the {name} of the dynamics must be positive, not {value}")
     from tblite.ase import TBLite  # loads a native library that nothing else needs
 
     # One thread: several only slow a small molecule down, and their sums would differ from run to run.
@@ -87,6 +95,7 @@ def _run_md(
 ) -> list[Atoms]:
     rng = np.random.default_rng(seed)
     atoms = Atoms(numbers=molecule.numbers, positions=molecule.positions)
+    atoms.set_initial_magnetic_moments(molecule.get_initial_magnetic_moments())
     atoms.calc = calculator
     # Twice the target, because the start is a minimum: half of the kinetic energy becomes potential energy.
     masses = atoms.get_masses()[:, None]
@@ -96,13 +105,19 @@ def _run_md(
     dynamics = Langevin(
         atoms, timestep * units.fs, temperature_K=temperature, friction=0.02 / units.fs, rng=rng, fixcm=False
     )
-    dynamics.run(EQUILIBRATION_STEPS)
     sampled = []
-    for index in progress(range(frames), f"xTB MD at {temperature:.0f} K", frames):
-        dynamics.run(interval)
-        frame = Atoms(numbers=atoms.numbers, positions=atoms.positions, info={"frame": index})
-        frame.info[ENERGY] = float(atoms.get_potential_energy())
-        frame.arrays[FORCES] = np.array(atoms.get_forces())
-        check_structure(frame, f"MD frame {index}")
-        sampled.append(frame)
+    try:
+        dynamics.run(EQUILIBRATION_STEPS)
+        for index in progress(range(frames), f"xTB MD at {temperature:.0f} K", frames):
+            dynamics.run(interval)
+            frame = Atoms(numbers=atoms.numbers, positions=atoms.positions, info={"frame": index})
+            frame.info[ENERGY] = float(atoms.get_potential_energy())
+            frame.arrays[FORCES] = np.array(atoms.get_forces())
+            check_structure(frame, f"MD frame {index}")
+            sampled.append(frame)
+    except CalculationFailed as error:
+        raise InputError(
+            f"xTB failed after {len(sampled)} frames at {temperature:.0f} K ({' '.join(str(error).split())}): "
+            "the molecule may have fallen apart; lower the temperature or the timestep"
+        ) from None
     return sampled

@@ -1,7 +1,6 @@
 """The NTK uncertainty of one trained potential."""
 
 import dataclasses
-import logging
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,13 @@ from torch import Tensor
 
 from adaptntk.core import acquisition, theory
 from adaptntk.core.acquisition import Constraints, Selection
-from adaptntk.core.calibration import PRIOR_ALPHA, Calibration, RidgeChoice, choose_ridge
+from adaptntk.core.calibration import (
+    PRIOR_ALPHA,
+    Calibration,
+    RidgeChoice,
+    check_calibration_size,
+    choose_ridge,
+)
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import DualPosterior, Posterior, RidgePath, fit_posterior
 from adaptntk.core.sketch import GaussianSketch, NoSketch, Sketch
@@ -24,7 +29,8 @@ from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions, check_species, parameter_count
 from adaptntk.progress import Progress, silent
 
-log = logging.getLogger(__name__)
+# The criterion of a ridge that was given as lam itself.
+ABSOLUTE = "absolute"
 
 Array = NDArray[np.float64]
 
@@ -58,6 +64,7 @@ class NTKUncertainty:
     ridge: RidgeChoice
     posterior: Posterior | DualPosterior
     train_hashes: tuple[str, ...]
+    calibration_hashes: tuple[str, ...] = ()
     calibration: Calibration | None = None
     sketch_advice: theory.SketchAdvice | None = None
     memory_budget: int = DEFAULT_BUDGET
@@ -90,7 +97,7 @@ class NTKUncertainty:
         if not train:
             raise InputError("the training set is empty")
         check_species(potential, train, "training set")
-        sketch = sketch if sketch is not None else GaussianSketch(512)
+        sketch = sketch if sketch is not None else GaussianSketch(512, memory_budget=memory_budget // 2)
         normalise = choose_normalisation(normalise, train)
         if features is None:
             features = extract_features(potential, train, sketch, normalise, memory_budget, progress)
@@ -100,6 +107,8 @@ class NTKUncertainty:
             alpha = lam / path.mean_squared_norm
         rng = np.random.default_rng(0)
         ridge = choose_ridge(path, "fixed", None, None, rng, prior_alpha=alpha)
+        if lam is not None:
+            ridge = dataclasses.replace(ridge, lam=lam, criterion=ABSOLUTE)
         hashes = tuple(structure_hash(atoms) for atoms in train)
         posterior = fit_posterior(features, ridge.lam)
         return cls(potential, sketch, normalise, features, ridge, posterior, hashes, memory_budget=memory_budget)
@@ -107,7 +116,7 @@ class NTKUncertainty:
     def calibrate(
         self,
         valid: Sequence[Atoms],
-        criterion: str = "spearman",
+        criterion: str | None = None,
         calibration_set: Sequence[Atoms] | None = None,
         batch_size: int = 16,
         seed: int = 0,
@@ -118,13 +127,16 @@ class NTKUncertainty:
 
         Args:
             valid: labelled structures outside the training set.
-            criterion: ``spearman``, ``nll``, ``effective_dimension`` or ``fixed`` (keep the ridge of `fit`).
+            criterion: ``spearman``, ``nll``, ``effective_dimension`` or ``fixed`` (keep the ridge of `fit`). When
+                not given: ``fixed`` if `fit` was given ``lam``, else ``spearman``.
             calibration_set: labelled structures for sigma and the bounds, when the validation set was used
                 too much to be trusted with that; ``valid`` when not given.
             batch_size: structures predicted at a time.
             seed: of the bootstrap and the cross-fit.
             features: rows of ``valid``, if they were computed before.
         """
+        check_calibration_size(len(valid if calibration_set is None else calibration_set))
+        check_calibration_size(len(valid))
         rng = np.random.default_rng(seed)
         queries, force_errors, energy_errors = self._labelled_queries(
             valid, "validation set", batch_size, progress, features
@@ -134,15 +146,26 @@ class NTKUncertainty:
         def variances(lams: list[float]) -> Array:
             return path.variances(queries, lams).cpu().numpy()
 
-        ridge = choose_ridge(path, criterion, variances, force_errors, rng, self.ridge.alpha)
+        if criterion is None:
+            criterion = "fixed" if self.ridge.criterion == ABSOLUTE else "spearman"
+        ridge = self.ridge
+        if criterion != "fixed":
+            ridge = choose_ridge(path, criterion, variances, force_errors, rng, self.ridge.alpha)
         posterior = fit_posterior(self.features, ridge.lam)
+        used = [*valid, *(calibration_set or ())]
         if calibration_set is not None:
             queries, force_errors, energy_errors = self._labelled_queries(
                 calibration_set, "calibration set", batch_size, progress
             )
         variance = posterior.variance(queries).cpu().numpy()
         calibration = Calibration.fit(variance, force_errors, energy_errors, rng)
-        return dataclasses.replace(self, ridge=ridge, posterior=posterior, calibration=calibration)
+        return dataclasses.replace(
+            self,
+            ridge=ridge,
+            posterior=posterior,
+            calibration=calibration,
+            calibration_hashes=tuple(structure_hash(atoms) for atoms in used),
+        )
 
     def features_of(self, structures: Sequence[Atoms], name: str = "structures", progress: Progress = silent) -> Tensor:
         """Feature rows of any structures, as the posterior expects them."""
@@ -236,6 +259,8 @@ class NTKUncertainty:
         """How much the batch depends on the sketch: Jaccard overlap of the batches of its two halves."""
         if isinstance(self.sketch, NoSketch):
             return None
+        # Distances differ between the halves: the same separation might leave too few candidates in one.
+        constraints = dataclasses.replace(constraints, min_separation=0.0)
         batches = []
         for part in theory.sketch_halves(rows.shape[1]):
             posterior = fit_posterior(part.of(self.features), self.ridge.lam)
@@ -299,5 +324,5 @@ def check_label_units(predicted: Predictions, structures: Sequence[Atoms], name:
 
 
 def full_gradients_fit(potential: Potential, structures: int, memory_budget: int) -> bool:
-    """Whether full gradients of so many structures take at most half of the budget."""
-    return structures * parameter_count(potential) * potential.dtype.itemsize <= memory_budget // 2
+    """Whether full gradients of so many structures take at most a quarter of the budget."""
+    return structures * parameter_count(potential) * potential.dtype.itemsize <= memory_budget // 4

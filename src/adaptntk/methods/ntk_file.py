@@ -11,7 +11,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from adaptntk.core.calibration import Calibration, RidgeChoice, VarianceCalibration, conformal_quantile
+from adaptntk.core.calibration import (
+    REPORTED_COVERAGES,
+    Calibration,
+    RidgeChoice,
+    VarianceCalibration,
+    conformal_quantile,
+)
 from adaptntk.core.posterior import fit_posterior
 from adaptntk.core.sketch import make_sketch, sketch_spec
 from adaptntk.core.theory import SketchAdvice
@@ -24,7 +30,6 @@ from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.version import __version__
 
 FORMAT = 1
-_REPORTED_COVERAGES = (0.8, 0.9, 0.95)
 
 
 def save_uncertainty(uncertainty: NTKUncertainty, path: str | Path) -> None:
@@ -33,7 +38,7 @@ def save_uncertainty(uncertainty: NTKUncertainty, path: str | Path) -> None:
     if uncertainty.calibration is not None:
         tensors["calibration_ratios"] = torch.from_numpy(uncertainty.calibration.ratios)
         tensors["calibration_variances"] = torch.from_numpy(uncertainty.calibration.variances)
-    header = json.dumps(_header(uncertainty, Path(path)), indent=1)
+    header = json.dumps(_header(uncertainty, Path(path)), indent=1, allow_nan=False)
     write_atomically(path, lambda temporary: save_file(tensors, temporary, {"adaptntk": header}))
 
 
@@ -66,12 +71,13 @@ def load_uncertainty(
     ridge = RidgeChoice(**header["ridge"])
     return NTKUncertainty(
         potential=potential,
-        sketch=make_sketch(spec["kind"], spec["dim"], spec["seed"], memory_budget),
+        sketch=make_sketch(spec["kind"], spec["dim"], spec["seed"], memory_budget // 2),
         normalise=header["normalise"],
         features=features,
         ridge=ridge,
         posterior=fit_posterior(features, ridge.lam),
         train_hashes=tuple(header["train_hashes"]),
+        calibration_hashes=tuple(header["calibration_hashes"]),
         calibration=_calibration(header, tensors),
         sketch_advice=None if header["sketch_check"] is None else SketchAdvice(**header["sketch_check"]),
         memory_budget=memory_budget,
@@ -110,11 +116,12 @@ def _header(uncertainty: NTKUncertainty, path: Path) -> dict[str, Any]:
                     "error_over_sigma": _json_number(conformal_quantile(calibration.ratios, coverage)),
                     "ntk_variance": _json_number(calibration.variance_threshold(coverage)),
                 }
-                for coverage in _REPORTED_COVERAGES
+                for coverage in REPORTED_COVERAGES
             },
         },
         "sketch_check": None if uncertainty.sketch_advice is None else vars(uncertainty.sketch_advice),
         "train_hashes": list(uncertainty.train_hashes),
+        "calibration_hashes": list(uncertainty.calibration_hashes),
     }
 
 
@@ -162,6 +169,10 @@ def _check_same_model(path: Path, header: dict[str, Any], potential: Potential) 
                 f"{path}: was fitted for another model: {what} SHA-256 {expected}, but this one has {found}; "
                 "use the right model or fit again"
             )
+    if header["head"] != getattr(potential, "head", None):
+        raise MismatchError(
+            f"{path}: was fitted for head {header['head']!r} of the model, not {getattr(potential, 'head', None)!r}"
+        )
 
 
 def parameters_hash(potential: Potential) -> str:

@@ -65,7 +65,8 @@ class TorchModulePotential:
         for atoms in progress(structures, "predicting energies and forces", len(structures)):
             positions, numbers = self.graph(atoms)
             energy = self.energies([(positions.requires_grad_(True), numbers)])[0]
-            (gradient,) = torch.autograd.grad(energy, positions)
+            (gradient,) = torch.autograd.grad(energy, positions, allow_unused=True)
             energies.append(float(energy.detach()))
-            forces.append(-gradient.double().cpu().numpy())
+            # A single atom's energy may not depend on where it is.
+            forces.append(np.zeros(positions.shape) if gradient is None else -gradient.double().cpu().numpy())
         return Predictions(np.array(energies), forces)
