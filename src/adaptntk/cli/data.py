@@ -29,7 +29,7 @@ def md(
     temperature: Annotated[float, typer.Option(help="In K.")] = 500.0,
     interval: Annotated[int, typer.Option(help="MD steps of 0.5 fs between frames.")] = 20,
     train: Train = 200,
-    valid: Valid = 100,
+    valid: Valid = 200,
     test: Test = 300,
     pool: Pool = 500,
     seed: options.Seed = 0,

@@ -17,7 +17,7 @@ from adaptntk.cli.train import train
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")] = Path("demo"),
     molecule: Annotated[str, typer.Option(help="Any molecule that adaptntk data md can build.")] = "ethanol",
-    frames: Annotated[int, typer.Option(min=120, help="Labelled frames to make.")] = 1100,
+    frames: Annotated[int, typer.Option(min=120, help="Labelled frames to make.")] = 1200,
     epochs: Annotated[int, typer.Option(min=1, help="Length of the training.")] = 60,
 ) -> None:
     """Make data with GFN2-xTB, train a small MACE, fit, evaluate and select: minutes, no download."""
@@ -26,7 +26,7 @@ def demo(
     began = time.perf_counter()
     files = {name: output / f"{name}.xyz" for name in ("train", "valid", "test", "pool", "batch")}
     model, ntk = output / f"{molecule}.model", output / f"{molecule}.ntk"
-    sizes = {"train": 2 * frames // 11, "valid": frames // 11, "test": 3 * frames // 11, "pool": 5 * frames // 11}
+    sizes = {"train": frames // 6, "valid": frames // 6, "test": frames // 4, "pool": 5 * frames // 12}
     step(f"adaptntk data md {molecule} -o {output} " + " ".join(f"--{part} {size}" for part, size in sizes.items()))
     md(output, molecule, **sizes)
     step(f"adaptntk train --train {files['train']} --valid {files['valid']} --epochs {epochs} -o {model}")

@@ -1,0 +1,59 @@
+"""What the documentation shows must run."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def code_blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_run(page, files, trained, fitted, tmp_path, monkeypatch):
+    from adaptntk.methods.ntk_file import save_uncertainty
+
+    for name in ("train", "valid", "pool"):
+        shutil.copy(files[name], tmp_path)
+    shutil.copy(trained.source, tmp_path / "ethanol.model")
+    save_uncertainty(fitted, tmp_path / "ethanol.ntk")
+    monkeypatch.chdir(tmp_path)
+    for block in code_blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), {})
+
+
+def commands(page: Path) -> list[str]:
+    lines = [line for block in code_blocks(page, "") for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith("adaptntk ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_the_options_they_show(page):
+    for command in commands(page):
+        arguments = shlex.split(command, comments=True)[1:]
+        if ":" in arguments[0]:  # the output of a command, not a command
+            continue
+        # Unknown options are refused before --help is looked at.
+        result = CliRunner().invoke(app, [*arguments, "--help"])
+        assert result.exit_code == 0, f"{command}: {result.output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_there_are_examples():
+    assert sum(len(commands(page)) for page in PAGES) > 8
+    assert sum(len(code_blocks(page, "python")) for page in PAGES) > 3
