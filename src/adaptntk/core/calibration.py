@@ -116,6 +116,11 @@ class RidgeChoice:
     reason: str
 
 
+def fixed_ridge(path: RidgePath, lam: float, criterion: str = "fixed") -> RidgeChoice:
+    """The ridge that somebody else chose."""
+    return RidgeChoice(lam / path.mean_squared_norm, lam, criterion, path.effective_dimension(lam), "given")
+
+
 def choose_ridge(
     path: RidgePath,
     criterion: str,
@@ -136,7 +141,7 @@ def choose_ridge(
     """
     check_criterion(criterion)
     if criterion == "fixed":
-        return _choice(path, prior_alpha, criterion, "given")
+        return fixed_ridge(path, path.lam(prior_alpha))
     if criterion == "effective_dimension":
         target = TARGET_DIMENSION_FRACTION * path.features.shape[0]
         distance = [abs(path.effective_dimension(path.lam(alpha)) - target) for alpha in ALPHA_GRID]

@@ -18,6 +18,7 @@ from adaptntk.core.calibration import (
     RidgeChoice,
     check_calibration_size,
     choose_ridge,
+    fixed_ridge,
 )
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import DualPosterior, Posterior, RidgePath, fit_posterior
@@ -103,12 +104,7 @@ class NTKUncertainty:
             features = extract_features(potential, train, sketch, normalise, memory_budget, progress)
         check_finite(features, "training set")
         path = RidgePath(features)
-        if lam is not None:
-            alpha = lam / path.mean_squared_norm
-        rng = np.random.default_rng(0)
-        ridge = choose_ridge(path, "fixed", None, None, rng, prior_alpha=alpha)
-        if lam is not None:
-            ridge = dataclasses.replace(ridge, lam=lam, criterion=ABSOLUTE)
+        ridge = fixed_ridge(path, path.lam(alpha)) if lam is None else fixed_ridge(path, lam, ABSOLUTE)
         hashes = tuple(structure_hash(atoms) for atoms in train)
         posterior = fit_posterior(features, ridge.lam)
         return cls(potential, sketch, normalise, features, ridge, posterior, hashes, memory_budget=memory_budget)
@@ -135,8 +131,9 @@ class NTKUncertainty:
             seed: of the bootstrap and the cross-fit.
             features: rows of ``valid``, if they were computed before.
         """
-        check_calibration_size(len(valid if calibration_set is None else calibration_set))
-        check_calibration_size(len(valid))
+        for labelled in (valid, calibration_set):
+            if labelled is not None:
+                check_calibration_size(len(labelled))
         rng = np.random.default_rng(seed)
         queries, force_errors, energy_errors = self._labelled_queries(
             valid, "validation set", batch_size, progress, features
