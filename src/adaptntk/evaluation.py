@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES, conformal_quantile, cross_fitted_sigma
-from adaptntk.data.structures import has_labels, reference_energies, reference_forces, structure_hash
+from adaptntk.data.structures import NO_LABELS, has_labels, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.methods.ntk import NTKUncertainty, check_label_units
 from adaptntk.progress import Progress, silent
@@ -48,7 +48,7 @@ def evaluate(
     hashes = [structure_hash(atoms) for atoms in test]
     for index, (atoms, identity) in enumerate(zip(test, hashes, strict=True)):
         if not has_labels(atoms):
-            raise InputError(f"{name}, frame {index}: no REF_energy and REF_forces")
+            raise InputError(f"{name}, frame {index}: {NO_LABELS}")
         if identity in known:
             raise InputError(f"{name}, frame {index}: is also in the training set; remove it")
         if identity in used:
@@ -78,6 +78,7 @@ def evaluate(
     result["control_predicted_energy_spearman"] = metrics.spearman(predicted.energies / sizes, force_errors)
     result["correlation_with_size"] = metrics.spearman(scores.variance, sizes)
     columns = {
+        "frame": list(range(len(test))),
         "structure": hashes,
         "ntk_variance": scores.variance.tolist(),
         "forces_uncertainty": scores.sigma.tolist(),

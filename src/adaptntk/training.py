@@ -18,6 +18,7 @@ from torch import Tensor
 
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import (
+    NO_LABELS,
     check_force_unit,
     has_labels,
     reference_energies,
@@ -172,7 +173,7 @@ def train(
     for epoch in range(first, recipe.epochs):
         began = time.perf_counter()
         train_loss = _run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
-        errors = _validate(potential, valid_set, recipe)
+        errors = _validate(potential, valid_set, recipe, centred=recipe.centre_energies)
         if not math.isfinite(errors.loss):
             raise InputError(
                 f"the training diverged in epoch {epoch + 1}: check the units of the labels, or lower the learning rate"
@@ -221,7 +222,7 @@ def _check_sets(train: Sequence[Atoms], valid: Sequence[Atoms]) -> None:
             raise InputError(f"the {name} is empty")
         for index, atoms in enumerate(frames):
             if not has_labels(atoms):
-                raise InputError(f"{name}, frame {index}: no REF_energy and REF_forces")
+                raise InputError(f"{name}, frame {index}: {NO_LABELS}")
         check_force_unit(frames, name)
     check_disjoint({"the training set": train, "the validation set": valid})
     unknown = {int(z) for a in valid for z in a.numbers} - {int(z) for a in train for z in a.numbers}
@@ -289,19 +290,22 @@ def _run_epoch(
     return total / len(data)
 
 
-def _validate(potential: MACEPotential, data: _Labelled, recipe: Recipe) -> ValidationErrors:
-    energy_sum = per_atom_sum = force_sum = force_count = 0.0
+def _validate(potential: MACEPotential, data: _Labelled, recipe: Recipe, centred: bool = False) -> ValidationErrors:
+    """Errors on a set; ``centred`` leaves the constant out of the energy error, as it will be set in the end."""
+    energy_sum = force_sum = force_count = 0.0
+    per_atom: list[float] = []
     for indices in _batches(len(data), recipe.batch_size, np.arange(len(data))):
         energy_error, force_error = _errors(potential, data, indices, training=False)
         energy_error, force_error = energy_error.detach().double(), force_error.detach().double()
         sizes = data.sizes[indices].double()
         energy_sum += float((_weighted(energy_error, sizes, recipe)).square().sum())
-        per_atom_sum += float((energy_error / sizes).square().sum())
+        per_atom += (energy_error / sizes).tolist()
         force_sum += float(force_error.square().sum())
         force_count += force_error.numel()
     force_mse = force_sum / force_count
     loss = recipe.energy_weight * energy_sum / len(data) + recipe.forces_weight * force_mse
-    return ValidationErrors(loss, math.sqrt(per_atom_sum / len(data)), math.sqrt(force_mse))
+    offset = float(np.mean(per_atom)) if centred else 0.0
+    return ValidationErrors(loss, float(np.sqrt(np.mean((np.array(per_atom) - offset) ** 2))), math.sqrt(force_mse))
 
 
 def _centre_energies(potential: MACEPotential, data: _Labelled, recipe: Recipe) -> None:

@@ -27,7 +27,7 @@ from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.ntk import NTKUncertainty, Scores, choose_normalisation, full_gradients_fit
 from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
 from adaptntk.models.load import load_potential
-from adaptntk.models.protocol import check_species
+from adaptntk.models.protocol import check_species, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.report.figures import draw_evaluation, draw_selection
 from adaptntk.training import PRESETS, EpochReport, Recipe, Trained, train
@@ -67,7 +67,7 @@ def train_model(
     """``adaptntk train``: train a MACE network on labelled files and write a stock ``.model``."""
     check_writable(output)
     sets = keys.read(train_file), keys.read(valid_file)
-    check_disjoint({str(train_file): sets[0], str(valid_file): sets[1]})
+    check_disjoint({f"--train {train_file}": sets[0], f"--valid {valid_file}": sets[1]})
     return train(*sets, output, recipe, seed, device, dtype, resume, on_epoch)
 
 
@@ -106,11 +106,16 @@ def fit_uncertainty(
             raise InputError(f"{name} must be positive, not {value}")
     projection = make_sketch(sketch, sketch_dim, sketch_seed, memory_budget // 2)
     potential = load_potential(model, device, dtype, head)
+    if projection.dim(parameter_count(potential)) > parameter_count(potential):
+        raise InputError(
+            f"a sketch of {sketch_dim:,} dimensions exceeds the {parameter_count(potential):,} parameters of the "
+            "model: use a smaller --sketch-dim, or --sketch none for exact scores"
+        )
     training, valid = keys.read(train_file, labelled=False), keys.read(valid_file)
-    check_disjoint({str(train_file): training, str(valid_file): valid})
+    check_disjoint({f"--train {train_file}": training, f"--valid {valid_file}": valid})
     calibration = keys.read(calibration_file) if calibration_file is not None else None
     if calibration is not None:
-        check_disjoint({str(train_file): training, str(calibration_file): calibration})
+        check_disjoint({f"--train {train_file}": training, f"--calibration {calibration_file}": calibration})
     check_species(potential, training, str(train_file))
     check_species(potential, valid, str(valid_file))
     exact = sketch != "none" and full_gradients_fit(potential, len(training) + len(valid), memory_budget)

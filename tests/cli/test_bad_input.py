@@ -202,6 +202,7 @@ def test_missing_group(refused, files, ntk_file, tmp_path):
     [
         ("--sketch", "fourier", "unknown sketch"),
         ("--sketch-dim", "7", "sketch dimension must be even"),
+        ("--sketch-dim", "1000", "exceeds the 788 parameters of the model"),
         ("--lam-criterion", "magic", "unknown criterion"),
         ("--normalise", "magic", "unknown normalisation"),
         ("--device", "abacus", "cannot be used"),

@@ -95,7 +95,7 @@ def test_a_clear_gain_moves_the_ridge(criterion):
     path, scores, errors = ridge_problem(noise=0.05)
     choice = choose_ridge(path, criterion, scores, errors, rng())
     assert choice.alpha < 1e-5
-    assert "better by" in choice.reason
+    assert "better than the prior's by" in choice.reason
     assert choice.lam == pytest.approx(choice.alpha * path.mean_squared_norm)
 
 

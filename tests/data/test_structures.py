@@ -204,7 +204,7 @@ def test_a_wrong_key_is_suggested(tmp_path):
     atoms = labelled()
     atoms.info["energy"] = atoms.info.pop(ENERGY)
     ase.io.write(tmp_path / "a.xyz", atoms)
-    with pytest.raises(InputError, match="pass --energy-key energy"):
+    with pytest.raises(InputError, match="it has others: pass --energy-key energy"):
         read_structures(tmp_path / "a.xyz", labelled=True)
 
 

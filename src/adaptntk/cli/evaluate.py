@@ -64,6 +64,8 @@ def print_metrics(metrics: dict[str, Any]) -> None:
         digits = 4 if "ence" in key else 3
         interval = f"({low:.{digits}f} .. {high:.{digits}f})"
         console.out.print(f"  {label:<19}{metrics[key]:>7.{digits}f}  {interval:<20} {remark}")
+    if metrics["spearman"] is None or metrics["spearman"] <= metrics["control_predicted_energy_spearman"]:
+        console.out.print("note: the score ranks these structures no better than the predicted energy alone does")
     for coverage in metrics["conformal"].values():
         console.out.print(coverage_line(coverage))
     console.out.print(size_line(metrics["correlation_with_size"]))

@@ -41,8 +41,9 @@ def score(
     shown = report.scores.sigma if report.scores.sigma is not None else report.scores.variance
     unit = "sigma (eV/Å)" if report.scores.sigma is not None else "U"
     low, middle, high = np.quantile(shown, [0.05, 0.5, 0.95])
+    noun = "structures" if len(shown) > 1 else "structure"
     console.out.print(
-        f"{len(shown):,} structures, {unit}: median {middle:.4g}, 5-95 % {low:.4g} .. {high:.4g}, "
+        f"{len(shown):,} {noun}, {unit}: median {middle:.4g}, 5-95 % {low:.4g} .. {high:.4g}, "
         f"largest {shown.max():.4g} (frame {int(shown.argmax())})"
     )
     console.out.print(size_line(report.correlation_with_size))

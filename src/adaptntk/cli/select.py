@@ -88,7 +88,7 @@ def summary(report: "SelectionReport") -> list[str]:
         if report.smallest_gap > report.sketch_error:
             verdict = "exact scores should give the same batch"
         else:
-            verdict = "corollary not triggered"
+            verdict = "corollary not triggered, exact scores may choose between equals differently"
         lines.append(
             f"smallest decision gap {report.smallest_gap:.2g}, sketch error {report.sketch_error:.2g}: {verdict}"
         )

@@ -132,8 +132,9 @@ def choose_ridge(
     """Choose ``alpha = lam n / tr(F)``.
 
     A hundred validation structures alone would choose almost anything, so ``spearman`` and ``nll`` start from
-    ``prior_alpha`` and leave it only when another value of the grid improves the criterion by more than one
-    bootstrap standard error of the improvement. ``effective_dimension`` needs no labels.
+    ``prior_alpha`` and leave it only when the best value of the grid improves the criterion by more than one
+    bootstrap standard error of the improvement, and only as far as needed: of all values within one standard
+    error of the best, the nearest to the prior is taken. ``effective_dimension`` needs no labels.
 
     Args:
         variances: scores of the validation structures for a list of ``lam``, one row each.
@@ -158,11 +159,14 @@ def choose_ridge(
         table = np.array([likelihoods[:, s].mean(axis=1) for s in samples])
     gain = table - table[:, [grid.index(prior_alpha)]]
     best = int(np.nanargmax(gain[0]))
-    standard_error = float(np.nanstd(gain[1:, best]))
-    if gain[0, best] > standard_error and grid[best] != prior_alpha:
-        reason = f"{criterion} better by {gain[0, best]:.3g}, more than its standard error {standard_error:.2g}"
-        return _choice(path, grid[best], criterion, reason)
-    return _choice(path, prior_alpha, criterion, f"prior kept: no {criterion} gain beyond one standard error")
+    # How far each value falls short of the best one, and the standard error of that difference.
+    shortfall = gain[:, [best]] - gain
+    good_enough = shortfall[0] <= np.nanstd(shortfall[1:], axis=0)
+    steps = np.abs(np.log(np.array(grid) / prior_alpha))
+    chosen = int(np.argmin(np.where(good_enough, steps, np.inf)))
+    if grid[chosen] == prior_alpha:
+        return _choice(path, prior_alpha, criterion, f"prior kept: no {criterion} gain beyond one standard error")
+    return _choice(path, grid[chosen], criterion, f"{criterion} better than the prior's by {gain[0, chosen]:.2g}")
 
 
 def _choice(path: RidgePath, alpha: float, criterion: str, reason: str) -> RidgeChoice:

@@ -23,6 +23,7 @@ ENERGY = "REF_energy"
 FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
 FUSED = 0.3  # Å: no two nuclei come this close
+NO_LABELS = "no REF_energy and REF_forces; read_structures moves labels there from other keys"
 NON_METALS = {1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53}
 # What ase's calculators give per atom; everything else belongs to the structure.
 PER_ATOM = {"forces", "energies", "stresses", "charges", "magmoms"}
@@ -159,6 +160,8 @@ def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
 def _read_frames(path: Path) -> list[Atoms]:
     if not path.exists():
         raise InputError(f"{path}: no such file")
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory, not a structure file")
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
     frames: list[Atoms] = []
@@ -218,21 +221,18 @@ def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str, where: s
 
 
 def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
-    for kind, key, holder, standard, names in (
-        ("energy", energy_key, atoms.info, ENERGY, ("energy", "REF_energy", "dft_energy", "Energy")),
-        (
-            "forces",
-            forces_key,
-            atoms.arrays,
-            FORCES,
-            ("forces", "REF_forces", "dft_forces", "Forces", "force"),
-        ),
-    ):
-        if standard in holder:
-            continue
-        found = [name for name in names if name in holder]
-        hint = f"it has {found[0]!r}: pass --{kind}-key {found[0]}" if found else f"name it with --{kind}-key"
-        raise InputError(f"{where}: no label {key!r}; {hint}")
+    wanted = (("energy", energy_key, ENERGY, atoms.info), ("forces", forces_key, FORCES, atoms.arrays))
+    missing = [(kind, key, holder) for kind, key, standard, holder in wanted if standard not in holder]
+    if missing:
+        names = " and ".join(repr(key) for _, key, _ in missing)
+        found = [
+            f"--{kind}-key {name}"
+            for kind, _, holder in missing
+            for name in (kind, f"REF_{kind}", f"dft_{kind}")
+            if name in holder
+        ]
+        cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
+        raise InputError(f"{where}: no label {names}; {cure}")
     if atoms.arrays[FORCES].shape != (len(atoms), 3):
         raise InputError(f"{where}: {forces_key} is not three numbers per atom")
 

@@ -23,7 +23,7 @@ from adaptntk.core.calibration import (
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import DualPosterior, Posterior, RidgePath, fit_posterior
 from adaptntk.core.sketch import GaussianSketch, NoSketch, Sketch
-from adaptntk.data.structures import has_labels, reference_energies, reference_forces, structure_hash
+from adaptntk.data.structures import NO_LABELS, has_labels, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.features import NORMALISATIONS, extract_features
 from adaptntk.memory import DEFAULT_BUDGET
@@ -270,7 +270,7 @@ class NTKUncertainty:
         known = set(self.train_hashes)
         for index, atoms in enumerate(structures):
             if not has_labels(atoms):
-                raise InputError(f"{name}, frame {index}: no REF_energy and REF_forces")
+                raise InputError(f"{name}, frame {index}: {NO_LABELS}")
             if structure_hash(atoms) in known:
                 raise InputError(f"{name}, frame {index}: is also in the training set; the sets must not overlap")
         if rows is None:

@@ -110,7 +110,7 @@ def _header(uncertainty: NTKUncertainty, path: Path) -> dict[str, Any]:
             "forces": vars(calibration.forces),
             "energy": vars(calibration.energy),
             "structures": len(calibration.ratios),
-            "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV",
+            "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV, normalised as the features are",
             "thresholds": {
                 str(coverage): {
                     "error_over_sigma": _json_number(conformal_quantile(calibration.ratios, coverage)),

@@ -73,8 +73,10 @@ def draw_overview(evaluation: str | Path, selection: str | Path, output: str | P
 
 def scatter_panel(axes: Axes, sigma: Array, error: Array, spearman: float) -> None:
     """True error against predicted sigma on log axes, with the diagonal."""
-    axes.scatter(sigma, error, s=7, alpha=0.45, color=POINTS, linewidths=0)
-    limits = [0.9 * min(sigma.min(), error.min()), 1.1 * max(sigma.max(), error.max())]
+    # Perfect crystals have no forces and no error: they are drawn at the edge instead of stretching the axes.
+    low = 0.9 * min(sigma.min(), max(np.quantile(error, 0.02), error.max() / 1000))
+    limits = [low, 1.1 * max(sigma.max(), error.max())]
+    axes.scatter(sigma, np.maximum(error, low), s=7, alpha=0.45, color=POINTS, linewidths=0)
     axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1, label="y = x")
     axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
     axes.set_xlabel("predicted uncertainty σ (eV/Å)")
@@ -87,10 +89,11 @@ def scatter_panel(axes: Axes, sigma: Array, error: Array, spearman: float) -> No
 
 def reliability_panel(axes: Axes, sigma: Array, error: Array, summary: dict[str, float]) -> None:
     """RMSE of equal-count bins against their root mean predicted variance."""
-    rmv, rmse = metrics.calibration_bins(sigma, error)
+    bins = int(np.clip(len(sigma) // 10, 3, 10))
+    rmv, rmse = metrics.calibration_bins(sigma, error, bins)
     limits = [0.9 * min(rmv.min(), rmse.min()), 1.1 * max(rmv.max(), rmse.max())]
     axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1, label="perfect")
-    axes.plot(rmv, rmse, "o-", color=POINTS, markersize=5, label="10 bins")
+    axes.plot(rmv, rmse, "o-", color=POINTS, markersize=5, label=f"{bins} bins")
     axes.set(xlim=limits, ylim=limits)
     axes.set_xlabel("root mean predicted variance (eV/Å)")
     axes.set_ylabel("RMSE of the bin (eV/Å)")
@@ -144,8 +147,10 @@ def plain_log_ticks(axes: Axes) -> None:
     """0.05 rather than 5 x 10^-2 on short logarithmic axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
+    low, high = axes.get_xlim()
+    steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0,)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_locator(LogLocator(subs=steps))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_locator(LogLocator(subs=()))
 
