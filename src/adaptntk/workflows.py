@@ -124,17 +124,16 @@ def fit_uncertainty(
     log.info("energy gradients of %s", estimate)
     estimate.check(memory_budget)
 
-    def extract(frames: list[Atoms]) -> tuple[Tensor, Tensor]:
-        """Full rows (or the sketched ones where the full ones are too large) and sketched rows."""
-        rows = extract_features(potential, frames, NoSketch() if exact else projection, used, memory_budget, progress)
-        return rows, projection.apply(rows) if exact else rows
-
-    full_train, train_rows = extract(training)
-    full_valid, valid_rows = extract(valid)
+    # Both sets in one pass: a sketch too large to keep is then drawn for both at once.
+    direct = NoSketch() if exact else projection
+    extracted = extract_features(potential, [*training, *valid], direct, used, memory_budget, progress)
+    rows = projection.apply(extracted) if exact else extracted
+    train_rows, valid_rows = rows[: len(training)], rows[len(training) :]
+    full_rows = (extracted[: len(training)], extracted[len(training) :]) if exact else None
     fitted = NTKUncertainty.fit(
         potential, training, projection, alpha, lam, used, memory_budget, features=train_rows
     ).calibrate(valid, criterion, calibration, batch_size, seed, features=valid_rows, progress=progress)
-    fitted = fitted.check_sketch(valid_rows, (full_train, full_valid) if exact else None)
+    fitted = fitted.check_sketch(valid_rows, full_rows)
     save_uncertainty(fitted, output)
     return fitted
 
