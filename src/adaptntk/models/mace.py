@@ -5,6 +5,7 @@ A ``.model`` file is a Python pickle: loading one runs code from it, so load onl
 
 import hashlib
 import io
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,22 @@ from torch import Tensor
 
 from adaptntk.errors import InputError, ModelError
 from adaptntk.files import write_atomically
+from adaptntk.memory import keep_freed_memory
+from adaptntk.models.mace_fast import unknown_layers
+from adaptntk.models.mace_gradients import FastNetwork
 from adaptntk.models.mace_import import get_neighborhood
+from adaptntk.models.mace_layout import Layout
 from adaptntk.models.protocol import Predictions, choose_device
 from adaptntk.progress import Progress, silent
+
+log = logging.getLogger(__name__)
 
 SUPPORTED = ("MACE", "ScaleShiftMACE")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 def load_mace(
-    path: str | Path, device: str = "auto", dtype: str | None = None, head: str | None = None
+    path: str | Path, device: str = "auto", dtype: str | None = None, head: str | None = None, fast: bool = True
 ) -> "MACEPotential":
     """Load a stock MACE ``.model`` file.
 
@@ -35,6 +42,7 @@ def load_mace(
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         dtype: ``float32`` or ``float64``; as stored when not given.
         head: which head of a multi-head model; needed when it has several and none is called ``default``.
+        fast: see `MACEPotential`.
     """
     path = Path(path)
     target = choose_device(device)
@@ -51,7 +59,7 @@ def load_mace(
     if dtype is not None:
         module = module.to(DTYPES[dtype])
     fingerprint = hashlib.sha256(content).hexdigest()
-    return MACEPotential(module.to(target), fingerprint, source=str(path), head=head)
+    return MACEPotential(module.to(target), fingerprint, source=str(path), head=head, fast=fast)
 
 
 def save_mace(module: torch.nn.Module, path: str | Path) -> None:
@@ -61,7 +69,12 @@ def save_mace(module: torch.nn.Module, path: str | Path) -> None:
 
 @dataclass(frozen=True)
 class MACEGraph:
-    """One structure as MACE sees it, on the potential's device."""
+    """One structure as MACE sees it, on the potential's device; edges sorted by the atom that receives them.
+
+    On the host: ``elements`` (index of each atom's element), ``neighbours`` (edges each atom receives), and
+    ``beyond``, a translation of the lattice longer than the cutoff: an edge so long contributes nothing, and stands
+    where a batch needs an empty one.
+    """
 
     positions: Tensor
     node_attrs: Tensor
@@ -69,14 +82,35 @@ class MACEGraph:
     shifts: Tensor
     unit_shifts: Tensor
     cell: Tensor
+    elements: np.ndarray
+    neighbours: np.ndarray
+    beyond: Tensor
+
+    def __len__(self) -> int:
+        return len(self.elements)
 
 
 class MACEPotential:
-    """A MACE network as a `Potential`."""
+    """A MACE network as a `Potential`.
+
+    Args:
+        module: the stock network. It stays as it is, whatever is done with the potential but training.
+        fingerprint: hash of the model file.
+        source: path of the model file.
+        head: which head of a multi-head model.
+        fast: evaluate the network by its faster twin (``mace_fast.py``), where it has one: the same numbers to
+            rounding.
+    """
 
     def __init__(
-        self, module: torch.nn.Module, fingerprint: str, source: str | None = None, head: str | None = None
+        self,
+        module: torch.nn.Module,
+        fingerprint: str,
+        source: str | None = None,
+        head: str | None = None,
+        fast: bool = True,
     ) -> None:
+        keep_freed_memory()
         # The profiling executor recompiles e3nn's TorchScript for the first calls of every new shape, and
         # every structure is a new shape: 30 times slower on a CPU. The setting is global to the process.
         torch._C._jit_set_profiling_executor(False)
@@ -89,6 +123,12 @@ class MACEPotential:
         self.cutoff = float(module.r_max)  # type: ignore[arg-type]
         self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
         _make_trainable(module)
+        unknown = unknown_layers(module)
+        self.network = FastNetwork(module) if fast and not unknown else None
+        # What stands in the way of batched gradients, until it has been said.
+        self._unknown = unknown if self.network is None else self.network.unknown_parameters()
+        self._announced = not fast
+        self._place_of_number = {number: place for place, number in enumerate(self.atomic_numbers)}
 
     @property
     def device(self) -> torch.device:
@@ -107,44 +147,97 @@ class MACEPotential:
 
     def graph(self, atoms: Atoms) -> MACEGraph:
         positions, edge_index, shifts, unit_shifts, cell = _neighbours(atoms, self.cutoff)
-        kind = torch.tensor([self.atomic_numbers.index(z) for z in atoms.numbers.tolist()])
-        one_hot = torch.nn.functional.one_hot(kind, len(self.atomic_numbers))
+        elements = np.array([self._place_of_number[number] for number in atoms.numbers.tolist()])
+        order = np.argsort(edge_index[1], kind="stable")
 
         def place(values: Any) -> Tensor:
             return torch.as_tensor(values).to(dtype=self.dtype, device=self.device)
 
         return MACEGraph(
             positions=place(positions),
-            node_attrs=place(one_hot),
-            edge_index=torch.as_tensor(edge_index, dtype=torch.int64, device=self.device),
-            shifts=place(shifts),
-            unit_shifts=place(unit_shifts),
+            node_attrs=place(np.eye(len(self.atomic_numbers))[elements]),
+            edge_index=torch.as_tensor(edge_index[:, order], dtype=torch.int64, device=self.device),
+            shifts=place(shifts[order]),
+            unit_shifts=place(unit_shifts[order]),
             cell=place(cell),
+            elements=elements,
+            neighbours=np.bincount(edge_index[1], minlength=len(atoms)),
+            beyond=place(_translation_beyond(cell, self.cutoff)),
         )
 
-    def batch(self, graphs: Sequence[MACEGraph]) -> dict[str, Tensor]:
-        """The dictionary that a MACE network takes: graphs side by side, atoms numbered through."""
-        sizes = torch.tensor([len(graph.positions) for graph in graphs], device=self.device)
-        ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
-        joined = {
-            name: torch.cat([getattr(graph, name) for graph in graphs])
-            for name in ("positions", "node_attrs", "shifts", "unit_shifts", "cell")
+    def batch(self, graphs: Sequence[MACEGraph], layout: Layout | None = None) -> dict[str, Tensor]:
+        """The dictionary that a MACE network takes: graphs side by side, atoms numbered through.
+
+        With a layout, edges come in its order, padded with empty ones.
+        """
+        device = self.device
+        sizes = np.array([len(graph) for graph in graphs])
+        ptr = np.concatenate([[0], np.cumsum(sizes)])
+        edges = [graph.edge_index.shape[1] for graph in graphs]
+        first_atom = torch.as_tensor(np.repeat(ptr[:-1], edges), device=device)
+        edge_index = torch.cat([graph.edge_index for graph in graphs], dim=1) + first_atom
+        unit_shifts, shifts, cell = (
+            torch.cat([getattr(graph, name) for graph in graphs]) for name in ("unit_shifts", "shifts", "cell")
+        )
+        graph_of_atom = torch.as_tensor(np.repeat(np.arange(len(graphs)), sizes), device=device)
+        if layout is not None:
+            itself = torch.arange(int(ptr[-1]), device=device)
+            beyond = torch.stack([graph.beyond for graph in graphs])
+            far = (beyond.unsqueeze(1) @ cell.view(-1, 3, 3)).squeeze(1)
+            slots = layout.padded_edges
+            edge_index = torch.cat([edge_index, itself.expand(2, -1)], dim=1).index_select(1, slots)
+            unit_shifts = torch.cat([unit_shifts, beyond[graph_of_atom]]).index_select(0, slots)
+            shifts = torch.cat([shifts, far[graph_of_atom]]).index_select(0, slots)
+        return {
+            "positions": torch.cat([graph.positions for graph in graphs]),
+            "node_attrs": torch.cat([graph.node_attrs for graph in graphs]),
+            "edge_index": edge_index,
+            "unit_shifts": unit_shifts,
+            "shifts": shifts,
+            "cell": cell,
+            "batch": graph_of_atom,
+            "ptr": torch.as_tensor(ptr, device=device),
+            "head": torch.full((len(graphs),), self.heads.index(self.head), device=device),
         }
-        edges = [graph.edge_index + start for graph, start in zip(graphs, ptr.tolist(), strict=False)]
-        head = torch.full((len(graphs),), self.heads.index(self.head), device=self.device)
-        return joined | {
-            "edge_index": torch.cat(edges, dim=1),
-            "batch": torch.repeat_interleave(torch.arange(len(graphs), device=self.device), sizes),
-            "ptr": ptr,
-            "head": head,
-        }
+
+    def layout(self, graphs: Sequence[MACEGraph]) -> Layout:
+        """In which order the fast twin wants the atoms and edges of a batch."""
+        return Layout(
+            np.concatenate([graph.elements for graph in graphs]),
+            np.repeat(np.arange(len(graphs)), [len(graph) for graph in graphs]),
+            np.concatenate([graph.neighbours for graph in graphs]),
+            len(graphs),
+            self.device,
+        )
+
+    def evaluate(self, graphs: Sequence[MACEGraph], **options: bool) -> dict[str, Tensor]:
+        """The network's own dictionary of results; ``options`` are those of MACE (``compute_force``, ...)."""
+        if self.network is None:
+            return self.module(self.batch(graphs), **options)
+        layout = self.layout(graphs)
+        return self.network(self.batch(graphs, layout), layout, **options)
 
     def energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
-        return self.module(self.batch(graphs), compute_force=False)["energy"]
+        return self.evaluate(graphs, compute_force=False)["energy"]
 
     def outputs(self, graphs: Sequence[MACEGraph], training: bool = False) -> dict[str, Tensor]:
-        """The network's own dictionary of results, forces included."""
-        return self.module(self.batch(graphs), training=training, compute_force=True)
+        """All results, forces included."""
+        return self.evaluate(graphs, training=training, compute_force=True)
+
+    def energy_gradients(self, graphs: Sequence[MACEGraph]) -> Tensor | None:
+        """Rows ``dE(x)/dtheta`` of a batch in one backward pass; None if the network has unknown parts."""
+        if self.network is None or self._unknown:
+            if not self._announced:
+                more = f" and {len(self._unknown) - 3} more" if len(self._unknown) > 3 else ""
+                log.warning(
+                    "gradients are computed one structure at a time, several times slower than at once, because this "
+                    "network has parts that adaptntk does not know: %s",
+                    ", ".join(self._unknown[:3]) + more,
+                )
+                self._announced = True
+            return None
+        layout = self.layout(graphs)
+        return self.network.structure_gradients(self.batch(graphs, layout), layout)
 
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         starts = range(0, len(structures), batch_size)
@@ -152,7 +245,7 @@ class MACEPotential:
         for start in progress(starts, "predicting energies and forces", len(starts)):
             graphs = [self.graph(atoms) for atoms in structures[start : start + batch_size]]
             output = self.outputs(graphs)
-            sizes = [len(graph.positions) for graph in graphs]
+            sizes = [len(graph) for graph in graphs]
             energies.append(self.total_energies(output, sizes))
             forces += _split(output["forces"], sizes)
             atom_energies += _split(output["node_energy"], sizes)
@@ -181,6 +274,15 @@ def _neighbours(atoms: Atoms, cutoff: float) -> tuple[np.ndarray, ...]:
         positions -= positions.mean(axis=0)
     periodic = tuple(bool(direction) for direction in atoms.pbc)
     return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+
+
+def _translation_beyond(cell: np.ndarray, cutoff: float) -> np.ndarray:
+    """A whole multiple of a lattice vector, longer than the cutoff."""
+    lengths = np.linalg.norm(cell, axis=1)
+    axis = int(np.argmin(lengths))
+    translation = np.zeros(3)
+    translation[axis] = np.floor(cutoff / lengths[axis]) + 1
+    return translation
 
 
 def _split(values: Tensor, sizes: list[int]) -> list[np.ndarray]:

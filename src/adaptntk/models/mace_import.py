@@ -17,7 +17,12 @@ with quiet():
     # mace before e3nn: it sets an environment variable without which e3nn 0.4 fails under torch >= 2.6.
     from mace import modules
     from mace.data.neighborhood import get_neighborhood
+    from mace.modules.blocks import LinearReadoutBlock, NonLinearBiasReadoutBlock, NonLinearReadoutBlock
+    from mace.modules.symmetric_contraction import SymmetricContraction
 
     from e3nn import o3  # isort: skip
+    from e3nn.nn import FullyConnectedNet  # isort: skip
 
-__all__ = ["get_neighborhood", "modules", "o3", "quiet"]
+readouts = (LinearReadoutBlock, NonLinearReadoutBlock, NonLinearBiasReadoutBlock)
+
+__all__ = ["FullyConnectedNet", "SymmetricContraction", "get_neighborhood", "modules", "o3", "quiet", "readouts"]

@@ -71,6 +71,16 @@ def parameter_count(potential: Potential) -> int:
 
 
 def energy_gradients(potential: Potential, graphs: Sequence[Any]) -> Tensor:
+    """Rows ``dE(x)/dtheta`` (b x P), all at once if the potential knows how, else one by one.
+
+    A potential knows if it has a method ``energy_gradients(graphs)``, which may return None for "not this network".
+    """
+    batched = getattr(potential, "energy_gradients", None)
+    rows = batched(graphs) if batched is not None else None
+    return rows if rows is not None else energy_gradients_one_by_one(potential, graphs)
+
+
+def energy_gradients_one_by_one(potential: Potential, graphs: Sequence[Any]) -> Tensor:
     """Rows ``dE(x)/dtheta`` (b x P), one backward pass per structure.
 
     A parameter that an energy does not depend on (the readout of another head) gets zeros.
