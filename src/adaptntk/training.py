@@ -161,7 +161,9 @@ def train(
     module = build_network(recipe.architecture, reference, DTYPES[dtype], seed).to(choose_device(device))
     potential = MACEPotential(module, fingerprint=identity)
     train_set, valid_set = (_labelled(potential, frames) for frames in (train, valid))
-    optimiser = torch.optim.AdamW(module.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+    optimiser = torch.optim.AdamW(
+        module.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+    )
     checkpoint = _Checkpoint(output.with_name(output.name + ".checkpoint"), identity)
     best = _Best(0, math.inf, _copy_weights(module))
     first = 0
@@ -272,7 +274,7 @@ def _run_epoch(
     # The order is a function of seed and epoch alone, so that a resumed training repeats it.
     order = np.random.default_rng([seed, epoch]).permutation(len(data))
     batches = _batches(len(data), recipe.batch_size, order)
-    total = 0.0
+    total = torch.zeros((), dtype=torch.float64, device=potential.device)
     for step, indices in enumerate(batches):
         if recipe.cosine:
             done = (epoch + step / len(batches)) / recipe.epochs
@@ -286,8 +288,8 @@ def _run_epoch(
         if recipe.gradient_clip:
             torch.nn.utils.clip_grad_norm_(potential.module.parameters(), recipe.gradient_clip)
         optimiser.step()
-        total += float(loss.detach()) * len(indices)
-    return total / len(data)
+        total += loss.detach() * len(indices)
+    return float(total) / len(data)
 
 
 def _validate(potential: MACEPotential, data: _Labelled, recipe: Recipe, centred: bool = False) -> ValidationErrors:

@@ -45,6 +45,21 @@ class Output:
     factors: tuple[int, ...]
     spread: Array
 
+    @property
+    def terms(self) -> int:
+        return self.bare + len(self.factors)
+
+    def multiply(self, t: Tensor, x: Tensor) -> Tensor:
+        """Columns (channels, columns, atoms) times features (I, channels, atoms): (channels, components, atoms)."""
+        t = t.view(t.shape[0], self.components, self.terms, t.shape[2])
+        if self.bare and not self.factors:
+            return t.squeeze(2)
+        features = x.index_select(0, index_tensor(self.factors, x.device)).transpose(0, 1).unsqueeze(1)
+        if not self.bare:
+            return (t * features).sum(2)
+        bare, multiplied = t.split([1, len(self.factors)], dim=2)
+        return bare.squeeze(2) + (multiplied * features).sum(2)
+
 
 @dataclass(frozen=True)
 class Polynomial:
@@ -72,10 +87,29 @@ class Polynomial:
             spread = np.zeros((paths, components, len(columns), len(rows)))
             for (factor, rest), values in output.items():
                 spread[:, :, columns.index(factor), rows.index(rest)] += values.T
-            outputs.append(Output(components, bare, tuple(factors), spread.reshape(paths, -1, len(rows))))
+            spread = spread.reshape(paths, components * len(columns), len(rows))
+            outputs.append(Output(components, bare, tuple(factors), spread))
         singles = tuple(row[0] for row in rows if len(row) == 1)
         pairs = tuple((row[0], row[1]) for row in rows if len(row) == 2)
         return cls(singles, pairs, tuple(outputs))
+
+    @property
+    def paths(self) -> list[int]:
+        return [output.spread.shape[0] for output in self.outputs]
+
+    @property
+    def columns(self) -> list[int]:
+        return [output.spread.shape[1] for output in self.outputs]
+
+    def spread(self) -> Array:
+        """That of all outputs in one, block by block."""
+        rows = self.outputs[0].spread.shape[2]
+        whole = np.zeros((sum(self.paths), sum(self.columns), rows))
+        path = column = 0
+        for part in (output.spread for output in self.outputs):
+            whole[path : path + part.shape[0], column : column + part.shape[1]] = part
+            path, column = path + part.shape[0], column + part.shape[1]
+        return whole
 
     def basis(self, x: Tensor) -> Tensor:
         """The even products but the constant one, of features (I, ...): (rows - 1, ...)."""
@@ -128,7 +162,7 @@ class Contraction(Leaf):
         ]
         self.polynomial = Polynomial.build(parities, tensors)
         self.elements = int(first.weights_max.shape[0])
-        self._spread: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        self._spread: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     @staticmethod
     def handles(stock: Any) -> bool:
@@ -138,69 +172,60 @@ class Contraction(Leaf):
         order = self.context.layout.by_element if self.elements > 1 else self.context.layout.alike
         # (features, channels, atoms): products of features are then products of long contiguous rows.
         x = order.sort(x).permute(1, 2, 0).contiguous()
-        weights = [torch.cat(parts, dim=1) for parts in self._weights()]
+        basis = self.polynomial.basis(x).transpose(0, 1)
+        # One matrix (columns x rows) for each element that is there, and channel.
+        weights = self.frozen(torch.cat([weight for parts in self._weights() for weight in parts], dim=1))
+        if len(order.values) < self.elements:
+            weights = weights.index_select(0, index_tensor(tuple(order.values), x.device))
         spread = self._spread_like(x)
-        results: list[list[Tensor]] = [[] for _ in weights]
-        for element, part in zip(order.values, x.split(order.sizes, dim=2), strict=True):
-            basis = self.polynomial.basis(part).transpose(0, 1)
-            for number, output in enumerate(self.polynomial.outputs):
-                weight = self.frozen(weights[number][element])
-                v = (weight.T @ spread[number].flatten(1)).view(weight.shape[1], *spread[number].shape[1:])
-                t = torch.baddbmm(v[:, :, :1], v[:, :, 1:], basis)
-                t = self.watch((element, number), t, basis)
-                results[number].append(_multiply_factors(output, t, part))
-        # (channels, components, atoms) of each output.
-        joined = [torch.cat(parts, dim=2) for parts in results]
-        flat = [out.permute(2, 1, 0).flatten(1) for out in joined]
-        return order.restore(torch.cat(flat, dim=1))
+        v = weights.transpose(1, 2).reshape(-1, spread.shape[0]) @ spread.flatten(1)
+        v = v.view(len(order.values), -1, *spread.shape[1:])
+        constants, matrices = v[..., :1].unbind(), v[..., 1:].unbind()
+        parts = [
+            self.watch(element, torch.baddbmm(constant, matrix, part), part)
+            for element, constant, matrix, part in zip(
+                order.values, constants, matrices, basis.split(order.sizes, dim=2), strict=True
+            )
+        ]
+        t = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        outputs = zip(self.polynomial.outputs, t.split(self.polynomial.columns, dim=1), strict=True)
+        results = [output.multiply(part, x) for output, part in outputs]
+        joined = results[0] if len(results) == 1 else torch.cat(results, dim=1)
+        # Channels last within each irrep: components of all of them, then channels.
+        return order.restore(joined.permute(2, 1, 0).flatten(1))
 
     def gradients(self) -> list[Gradient]:
         layout = self.context.layout
-        found: dict[tuple[int, int], Tensor] = {}
-        for (element, number), (gradient, basis) in self.watched():
+        weights = self._weights()
+        rows = {id(weight): weight.new_zeros(layout.graphs, *weight.shape) for parts in weights for weight in parts}
+        for element, (gradient, basis) in self.watched():
             groups = layout.graphs_of_element(element) if self.elements > 1 else layout.atoms_of_graph
             # Sums over the atoms of a structure, for each channel: (graphs, channels, columns, rows).
             g = groups.collect_padded(gradient.permute(2, 0, 1)).permute(0, 2, 3, 1)
             ones = torch.ones_like(basis[:, :1])
             b = groups.collect(torch.cat([ones, basis], dim=1).permute(2, 0, 1)).permute(0, 2, 1, 3)
-            coefficients = (g @ b).flatten(2)
-            spread = self._spread_like(gradient)[number].flatten(1)
-            found[element, number] = (coefficients @ spread.T).transpose(1, 2)
-        result = []
-        for number, parts in enumerate(self._weights()):
-            first = 0
-            for weight in parts:
-                rows = weight.new_zeros(layout.graphs, *weight.shape)
-                for element in range(self.elements):
-                    if (element, number) in found:
-                        rows[:, element] = found[element, number][:, first : first + weight.shape[1]]
-                result.append(Gradient(weight, rows.flatten(1)))
-                first += weight.shape[1]
-        return result
+            matrices = (g @ b).split(self.polynomial.columns, dim=2)
+            blocks = self._spread_blocks(gradient)
+            for parts, matrix, block in zip(weights, matrices, blocks, strict=True):
+                found = (matrix.flatten(2) @ block.flatten(1).T).transpose(1, 2)
+                for weight, part in zip(parts, found.split([w.shape[1] for w in parts], dim=1), strict=True):
+                    rows[id(weight)][:, element] = part
+        return [Gradient(weight, rows[id(weight)].flatten(1)) for parts in weights for weight in parts]
 
     def _weights(self) -> list[list[Tensor]]:
         """For each output its weights by rising degree, each (elements, paths, channels)."""
-        parts = self.stock.contractions
-        return [[*reversed(list(part.weights)), part.weights_max] for part in parts]
+        return [[*reversed(list(part.weights)), part.weights_max] for part in self.stock.contractions]
 
-    def _spread_like(self, x: Tensor) -> list[Tensor]:
+    def _spread_like(self, x: Tensor) -> Tensor:
         key = x.dtype, x.device
         if key not in self._spread:
-            outputs = self.polynomial.outputs
-            self._spread[key] = [torch.as_tensor(out.spread, dtype=x.dtype, device=x.device) for out in outputs]
+            self._spread[key] = torch.as_tensor(self.polynomial.spread(), dtype=x.dtype, device=x.device)
         return self._spread[key]
 
-
-def _multiply_factors(output: Output, t: Tensor, x: Tensor) -> Tensor:
-    """``t_m + sum_f t_{m,f} x_f``: (channels, columns, atoms) to (channels, components, atoms)."""
-    t = t.view(t.shape[0], output.components, output.bare + len(output.factors), t.shape[2])
-    if output.bare and not output.factors:
-        return t[:, :, 0]
-    features = x.index_select(0, index_tensor(output.factors, x.device)).transpose(0, 1).unsqueeze(1)
-    if not output.bare:
-        return (t * features).sum(2)
-    bare, multiplied = t.split([1, len(output.factors)], dim=2)
-    return bare.squeeze(2) + (multiplied * features).sum(2)
+    def _spread_blocks(self, x: Tensor) -> list[Tensor]:
+        """The part of each output."""
+        by_path = self._spread_like(x).split(self.polynomial.paths)
+        return [part.split(self.polynomial.columns, dim=1)[number].contiguous() for number, part in enumerate(by_path)]
 
 
 def _tensors(part: Any) -> list[Tensor]:

@@ -149,6 +149,11 @@ def _merged(irreps: Any) -> list[tuple[int, int]]:
     return [(sum(mul for mul, _ in run), ir.dim) for ir, run in groupby(irreps, key=lambda entry: entry[1])]
 
 
+def _mix(x: Tensor, weight: Tensor) -> Tensor:
+    """(atoms, components, channels) times a matrix over the channels, as one plain product."""
+    return (x.reshape(-1, x.shape[2]) @ weight).view(x.shape[0], x.shape[1], weight.shape[1])
+
+
 class Linear(Leaf):
     """e3nn's Linear for features of atoms.
 
@@ -161,11 +166,11 @@ class Linear(Leaf):
         self.inputs, self.outputs = Storage(stock.irreps_in, last_in), Storage(stock.irreps_out, last_out)
         runs = _runs(stock.irreps_in)
         self.paths: list[_Path | None] = []
-        for number, (mul, _) in enumerate(stock.irreps_out):
+        for number in range(len(stock.irreps_out)):
             feeding = _into(stock, number)
             if feeding:
                 first, start, _ = feeding[0]
-                self.paths.append(_Path(runs[first.i_in], start, feeding[-1][2], mul, first.path_weight))
+                self.paths.append(_Path(runs[first.i_in], start, feeding[-1][2], first.path_weight))
             else:
                 self.paths.append(None)
         self.biases: dict[int, slice] = {}
@@ -202,7 +207,7 @@ class Linear(Leaf):
             if path is None:
                 out = x.new_zeros(len(x), dim, mul)
             else:
-                out = inputs[path.run] @ (weight[path.start : path.stop].view(-1, path.channels) * path.factor)
+                out = _mix(inputs[path.run], weight[path.start : path.stop].view(-1, mul) * path.factor)
             if number in self.biases:
                 out = out + self.frozen(self.stock.bias)[self.biases[number]]
             if path is not None or number in self.biases:
@@ -232,7 +237,6 @@ class _Path(NamedTuple):
     run: int
     start: int
     stop: int
-    channels: int
     factor: float
 
 
@@ -334,7 +338,7 @@ class SelfConnection(Leaf):
             i_in, span, shape, factor = self.paths[number]
             weights = (weight[span].view(shape) * factor).unbind(1)
             parts = [
-                self.watch((number, element), part @ weights[element], part)
+                self.watch((number, element), _mix(part, weights[element]), part)
                 for element, part in zip(order.values, inputs[i_in].split(order.sizes), strict=True)
             ]
             outputs.append(torch.cat(parts))
@@ -418,18 +422,18 @@ class Convolution(torch.nn.Module):
         edges = [atoms * width for atoms, width in layout.width_groups]
         messages = []
         for (atoms, width), sender, coupling, weight in zip(
-            layout.width_groups, senders.split(edges), couplings.split(edges), weights.split(edges), strict=True
+            layout.width_groups, *(rows.split(edges) for rows in (senders, couplings, weights)), strict=True
         ):
             features = sender.split([dim * channels for dim in self.dims_in], dim=1)
             by_bundle = weight.split([len(bundle.paths) * channels for bundle in self.bundles], dim=1)
             coupled = coupling.split([bundle.dim_in * bundle.dim_out for bundle in self.bundles], dim=1)
             message = []
             for bundle, w, c in zip(self.bundles, by_bundle, coupled, strict=True):
-                w = w.reshape(-1, 1, len(bundle.paths), channels)
-                weighted = w * features[bundle.i_in].reshape(-1, bundle.dim_in, 1, channels)
+                w = w.view(-1, 1, len(bundle.paths), channels)
+                weighted = w * features[bundle.i_in].view(-1, bundle.dim_in, 1, channels)
                 weighted = weighted.view(atoms, width * bundle.dim_in, len(bundle.paths) * channels)
-                c = c.reshape(atoms, width * bundle.dim_in, bundle.dim_out)
-                message.append((c.transpose(1, 2) @ weighted).view(atoms, -1, channels))
+                c = c.reshape(atoms, width * bundle.dim_in, bundle.dim_out).transpose(1, 2)
+                message.append(torch.bmm(c, weighted).view(atoms, -1, channels))
             messages.append(torch.cat(message, dim=1))
         joined = messages[0] if len(messages) == 1 else torch.cat(messages)
         # Paths into the same irrep side by side, as more channels.
