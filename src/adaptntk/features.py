@@ -1,8 +1,9 @@
 """(potential, structures, sketch) to feature rows, streamed: n x P gradients never exist at once."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,9 @@ from adaptntk.progress import Progress, silent
 
 NORMALISATIONS = {"none": 0.0, "sqrt_n": 0.5, "per_atom": 1.0}
 """``phi / N^k``: the total energy grows with the number of atoms N, the force error does not."""
+
+# More structures at a time are no faster.
+_LARGEST_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,10 @@ def extract_features(
 ) -> Tensor:
     """Projected gradients of the energy over all parameters, one row per structure.
 
-    Gradients are collected up to a part of ``memory_budget``, then projected together: drawing the sketch is
-    paid once per collection. Sketched rows are float64; unsketched ones keep the model's precision.
+    Gradients are computed for batches of structures of like size, collected up to a part of ``memory_budget``, and
+    then projected together: a product with many rows runs at the speed of the processor instead of its memory,
+    and a sketch that is too large to keep is drawn once per collection. Sketched rows are float64; unsketched
+    ones keep the model's precision.
     """
     power = _power(normalise)
     parameters = parameter_count(potential)
@@ -64,12 +70,42 @@ def extract_features(
     rows = torch.empty(len(structures), sketch.dim(parameters), dtype=row_dtype, device=device)
     chunk = chunk_size(potential, sketch, memory_budget)
     collected = torch.empty(min(chunk, len(structures)), parameters, dtype=potential.dtype, device=device)
-    for index, atoms in enumerate(progress(structures, "energy gradients", len(structures))):
-        slot = index % chunk
-        collected[slot] = energy_gradients(potential, [potential.graph(atoms)])[0] / len(atoms) ** power
-        if slot == chunk - 1 or index == len(structures) - 1:
-            rows[index - slot : index + 1] = sketch.apply(collected[: slot + 1])
+    waiting: list[int] = []
+
+    def project() -> None:
+        rows[torch.tensor(waiting, device=device)] = sketch.apply(collected[: len(waiting)])
+        waiting.clear()
+
+    for batch in _batches(potential, structures, chunk, memory_budget, progress):
+        if len(waiting) + len(batch) > chunk:
+            project()
+        sizes = torch.tensor([len(structures[index]) for index, _ in batch], dtype=potential.dtype, device=device)
+        gradients = energy_gradients(potential, [graph for _, graph in batch])
+        torch.div(gradients, sizes[:, None] ** power, out=collected[len(waiting) : len(waiting) + len(batch)])
+        waiting += [index for index, _ in batch]
+    if waiting:
+        project()
     return rows
+
+
+def _batches(
+    potential: Potential, structures: Sequence[Atoms], most: int, memory_budget: int, progress: Progress
+) -> Iterator[list[tuple[int, Any]]]:
+    """(index, graph) of structures to be differentiated together: of like size, so that little is padded."""
+    held = getattr(potential, "gradient_memory", None)
+    order = sorted(range(len(structures)), key=lambda index: len(structures[index]))
+    batch: list[tuple[int, Any]] = []
+    memory = 0
+    for index in progress(order, "energy gradients", len(order)):
+        graph = potential.graph(structures[index])
+        needed = held(graph) if held is not None else 0
+        if batch and (memory + needed > memory_budget // 8 or len(batch) == min(most, _LARGEST_BATCH)):
+            yield batch
+            batch, memory = [], 0
+        batch.append((index, graph))
+        memory += needed
+    if batch:
+        yield batch
 
 
 def chunk_size(potential: Potential, sketch: Sketch, memory_budget: int) -> int:
@@ -96,9 +132,14 @@ def estimate_features(
         full_rows: whether full gradients are kept besides the sketched ones.
     """
     parameters = parameter_count(potential)
-    sample = [structures[i] for i in np.linspace(0, len(structures) - 1, 3).astype(int)]
+    sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), 8)).astype(int)]
     energy_gradients(potential, [potential.graph(sample[0])])  # the first call pays for set-up
-    gradients = _seconds(lambda: energy_gradients(potential, [potential.graph(a) for a in sample]), potential.device)
+
+    def differentiate() -> None:
+        for batch in _batches(potential, sample, len(sample), memory_budget, silent):
+            energy_gradients(potential, [graph for _, graph in batch])
+
+    gradients = _seconds(differentiate, potential.device)
     seconds = gradients / sum(len(atoms) for atoms in sample) * sum(len(atoms) for atoms in structures)
     chunk = min(chunk_size(potential, sketch, memory_budget), len(structures))
     row = parameters * potential.dtype.itemsize

@@ -8,8 +8,8 @@ import io
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -115,6 +115,8 @@ class MACEPotential:
         # every structure is a new shape: 30 times slower on a CPU. The setting is global to the process.
         torch._C._jit_set_profiling_executor(False)
         self.module = module
+        # Moving a network changes its parameters in place: any of them tells where it is.
+        self._parameter = next(module.parameters())
         self.fingerprint = fingerprint
         self.source = source
         self.heads: list[str] = list(getattr(module, "heads", None) or ["Default"])
@@ -132,11 +134,11 @@ class MACEPotential:
 
     @property
     def device(self) -> torch.device:
-        return next(self.module.parameters()).device
+        return self._parameter.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.module.parameters()).dtype
+        return self._parameter.dtype
 
     @property
     def species(self) -> frozenset[int]:
@@ -150,9 +152,7 @@ class MACEPotential:
         elements = np.array([self._place_of_number[number] for number in atoms.numbers.tolist()])
         order = np.argsort(edge_index[1], kind="stable")
 
-        def place(values: Any) -> Tensor:
-            return torch.as_tensor(values).to(dtype=self.dtype, device=self.device)
-
+        place = partial(torch.as_tensor, dtype=self.dtype, device=self.device)
         return MACEGraph(
             positions=place(positions),
             node_attrs=place(np.eye(len(self.atomic_numbers))[elements]),
@@ -223,6 +223,12 @@ class MACEPotential:
     def outputs(self, graphs: Sequence[MACEGraph], training: bool = False) -> dict[str, Tensor]:
         """All results, forces included."""
         return self.evaluate(graphs, training=training, compute_force=True)
+
+    def gradient_memory(self, graph: MACEGraph) -> int:
+        """Bytes that a structure takes while its gradient is computed in a batch, about."""
+        if self.network is None:
+            return 0
+        return self.network.numbers_held(len(graph), graph.edge_index.shape[1]) * self.dtype.itemsize
 
     def energy_gradients(self, graphs: Sequence[MACEGraph]) -> Tensor | None:
         """Rows ``dE(x)/dtheta`` of a batch in one backward pass; None if the network has unknown parts."""

@@ -168,6 +168,11 @@ class Contraction(Leaf):
     def handles(stock: Any) -> bool:
         return all(part.correlation <= MAX_DEGREE for part in stock.contractions)
 
+    @property
+    def numbers_per_atom(self) -> int:
+        rows = self.polynomial.outputs[0].spread.shape[2]
+        return self.stock.contractions[0].num_features * (rows + sum(self.polynomial.columns))
+
     def forward(self, x: Tensor, attributes: Tensor) -> Tensor:
         order = self.context.layout.by_element if self.elements > 1 else self.context.layout.alike
         # (features, channels, atoms): products of features are then products of long contiguous rows.

@@ -269,6 +269,10 @@ class RadialLayer(Leaf):
         self.factor = variance**-0.5
         self.columns = tuple(columns) if columns is not None else None
 
+    @property
+    def numbers_per_edge(self) -> int:
+        return self.stock.weight.shape[1]
+
     def forward(self, x: Tensor) -> Tensor:
         stock: Any = self.stock
         weight = self.frozen(stock.weight) * self.factor
@@ -392,6 +396,15 @@ class Convolution(torch.nn.Module):
         self.rows = tuple(rows.index(place) for place in wanted)
         self.dims_in = [ir.dim for _, ir in stock.irreps_in1]
         self._coupling: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    @property
+    def numbers_per_edge(self) -> int:
+        weighted = sum(bundle.dim_in * len(bundle.paths) for bundle in self.bundles)
+        return self.channels * (weighted + sum(self.dims_in))
+
+    @property
+    def numbers_per_atom(self) -> int:
+        return self.channels * len(self.rows)
 
     @property
     def columns(self) -> list[int]:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adaptntk.models.mace_fast import fast_twin
+from adaptntk.models.mace_contraction import Contraction
+from adaptntk.models.mace_fast import Convolution, RadialLayer, fast_twin
 from adaptntk.models.mace_layout import Layout
 from adaptntk.models.mace_tape import Context, Leaf
 
@@ -34,6 +35,17 @@ class FastNetwork:
             return self._twin(data, **options)
         finally:
             self._context.batch = None
+
+    def numbers_held(self, atoms: int, edges: int) -> int:
+        """How many numbers a structure of that size takes while gradients are computed, about.
+
+        Each module's results are held from the forward pass on, and its gradients beside them; the factor 3
+        is what the peak memory of the process shows.
+        """
+        modules = list(self._twin.modules())
+        per_edge = sum(module.numbers_per_edge for module in modules if isinstance(module, (Convolution, RadialLayer)))
+        per_atom = sum(module.numbers_per_atom for module in modules if isinstance(module, (Convolution, Contraction)))
+        return 3 * (per_edge * edges + per_atom * atoms)
 
     def unknown_parameters(self) -> list[str]:
         """Trainable parameters that belong to no module with a known gradient."""
