@@ -2,6 +2,7 @@ from .core.acquisition import Constraints, Selection, greedy, random, top_b
 from .core.calibration import Calibration, VarianceCalibration
 from .core.posterior import DualPosterior, Posterior
 from .core.sketch import GaussianSketch, NoSketch
+from .core.structured_sketch import SparseSignSketch, SRHTSketch
 from .core.theory import SketchAdvice, effective_dimension, sketch_error
 from .data.rmd17 import load_rmd17
 from .data.splits import check_disjoint, split_structures
@@ -47,9 +48,11 @@ __all__ = [
     "Potential",
     "Predictions",
     "Recipe",
+    "SRHTSketch",
     "Scores",
     "Selection",
     "SketchAdvice",
+    "SparseSignSketch",
     "TorchModulePotential",
     "Trained",
     "VarianceCalibration",

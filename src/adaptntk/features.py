@@ -10,7 +10,8 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
-from adaptntk.core.sketch import Sketch, make_sketch
+from adaptntk.core.sketch import Sketch
+from adaptntk.core.sketches import make_sketch
 from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE
 from adaptntk.models.protocol import Potential, energy_gradients, parameter_count

@@ -16,7 +16,8 @@ from adaptntk.core import acquisition, metrics
 from adaptntk.core.acquisition import Constraints, Selection
 from adaptntk.core.calibration import PRIOR_ALPHA, check_coverage, check_criterion
 from adaptntk.core.posterior import Posterior, principal_plane
-from adaptntk.core.sketch import NoSketch, make_sketch
+from adaptntk.core.sketch import NoSketch
+from adaptntk.core.sketches import make_sketch
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.errors import InputError

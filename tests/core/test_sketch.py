@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from adaptntk.core.posterior import RidgePath
-from adaptntk.core.sketch import GaussianSketch, NoSketch, make_sketch
+from adaptntk.core.sketch import GaussianSketch, NoSketch
+from adaptntk.core.sketches import make_sketch
 from adaptntk.core.theory import sketch_error
 
 

@@ -24,7 +24,12 @@ def fit(
         Path | None,
         typer.Option(help="Labelled structures for sigma and bounds, instead of --valid.", show_default=False),
     ] = None,
-    sketch: Annotated[str, typer.Option(help="gaussian, or none for exact scores from full gradients.")] = "gaussian",
+    sketch: Annotated[
+        str,
+        typer.Option(
+            help="gaussian; srht or sparse for very large networks; none for exact scores from full gradients."
+        ),
+    ] = "gaussian",
     sketch_dim: Annotated[int, typer.Option(help="Dimension p of the sketch.")] = 512,
     sketch_seed: Annotated[int, typer.Option(help="Which random sketch.")] = 0,
     alpha: Annotated[float, typer.Option(help="Relative ridge, lam = alpha tr(F)/n: the prior choice.")] = 1e-4,

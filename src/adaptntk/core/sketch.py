@@ -7,23 +7,21 @@ stored in a file: entry (i, j) is a pure function of (seed, i, j), and any part 
 
 That function must give the same bits everywhere, or a ``.ntk`` fitted on one machine would be worthless on
 another. Library generators promise that neither across devices nor across versions. So we hash the position
-with SplitMix64 (integer arithmetic modulo 2^64) and turn the 64 bits into two normal numbers by Box-Muller,
+(``counter_hash.py``) and turn the 64 bits into two normal numbers by Box-Muller,
 with logarithm, sine and cosine written as polynomials: additions, multiplications, divisions and square roots
 are rounded the same way by every IEEE processor, library transcendentals are not.
 """
 
 import math
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from adaptntk.core.counter_hash import random_bits, shift_right
 from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET
 
-# SplitMix64: the increment of its counter and the two multipliers of its output function.
-_INCREMENT = 0x9E3779B97F4A7C15
-_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 # Position (pair of rows r, column j) has counter j * 2^20 + r: room for two million rows.
 _PAIRS_PER_COLUMN = 2**20
 # Columns drawn at a time: the temporaries of 256 row pairs then stay in the processor's cache.
@@ -47,15 +45,6 @@ class Sketch(Protocol):
 
     def memory(self, parameters: int) -> int:
         """Bytes held while rows of this many parameters are projected."""
-
-
-def make_sketch(kind: str, dim: int, seed: int = 0, memory_budget: int = DEFAULT_BUDGET) -> Sketch:
-    """The sketch of that name: ``gaussian``, or ``none`` for full, unprojected gradients."""
-    if kind == "gaussian":
-        return GaussianSketch(dim, seed, memory_budget)
-    if kind == "none":
-        return NoSketch()
-    raise InputError(f"unknown sketch {kind!r}: choose gaussian or none")
 
 
 class NoSketch:
@@ -161,45 +150,14 @@ class GaussianSketch:
         return f"GaussianSketch({self._dim}, seed={self.seed})"
 
 
-def sketch_spec(sketch: Sketch, parameters: int) -> dict[str, Any]:
-    """What must be written down to build the same sketch again."""
-    return {"kind": sketch.kind, "dim": sketch.dim(parameters), "seed": sketch.seed}
-
-
 def _normal_columns(seed: int, dim: int, start: int, stop: int, device: torch.device) -> Tensor:
     columns = torch.arange(start, stop, dtype=torch.int64, device=device)
     pairs = torch.arange(dim // 2, dtype=torch.int64, device=device)
     counter = pairs[:, None] + _PAIRS_PER_COLUMN * columns[None, :]
-    # The seed is hashed first, so that neighbouring seeds start at unrelated places of the sequence.
-    origin = _splitmix_scalar(seed)
-    bits = _splitmix_output(counter.mul_(_signed(_INCREMENT)).add_(_signed(origin)))
+    bits = random_bits(seed, counter)
     even, odd = _box_muller(bits)
     # Row 2r and 2r + 1 come from the same 64 bits.
     return torch.stack((even, odd), dim=1).reshape(dim, stop - start)
-
-
-def _splitmix_output(state: Tensor) -> Tensor:
-    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        state.bitwise_xor_(_shift_right(state, shift)).mul_(_signed(multiplier))
-    return state.bitwise_xor_(_shift_right(state, 31))
-
-
-def _splitmix_scalar(seed: int) -> int:
-    mask = 2**64 - 1
-    state = (seed + _INCREMENT) & mask
-    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        state = ((state ^ (state >> shift)) * multiplier) & mask
-    return state ^ (state >> 31)
-
-
-def _shift_right(bits: Tensor, count: int) -> Tensor:
-    """Logical shift: torch shifts signed integers and would copy the sign bit."""
-    return (bits >> count).bitwise_and_(2 ** (64 - count) - 1)
-
-
-def _signed(unsigned: int) -> int:
-    """The int64 with the same 64 bits; products then wrap modulo 2^64 as the hash wants."""
-    return unsigned - 2**64 if unsigned >= 2**63 else unsigned
 
 
 def _box_muller(bits: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,7 +166,7 @@ def _box_muller(bits: Tensor) -> tuple[Tensor, Tensor]:
     ``r cos t`` and ``r sin t`` with ``r^2 = -2 log u``, u from the upper and t from the lower 32 bits. Each
     operation below is one correctly rounded float64 operation: do not fuse or reorder them.
     """
-    radius = _negative_log(_shift_right(bits, 32).double().add_(0.5).mul_(2.0**-32)).mul_(2.0).sqrt_()
+    radius = _negative_log(shift_right(bits, 32).double().add_(0.5).mul_(2.0**-32)).mul_(2.0).sqrt_()
     turn = bits.bitwise_and(2**32 - 1).double().mul_(2.0**-30)  # quarter turns, in [0, 4)
     quadrant = torch.round(turn)
     angle = turn.sub_(quadrant).mul_(math.pi / 2)  # in [-pi/4, pi/4]

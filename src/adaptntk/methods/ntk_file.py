@@ -19,7 +19,7 @@ from adaptntk.core.calibration import (
     conformal_quantile,
 )
 from adaptntk.core.posterior import fit_posterior
-from adaptntk.core.sketch import make_sketch, sketch_spec
+from adaptntk.core.sketches import make_sketch, sketch_spec
 from adaptntk.core.theory import SketchAdvice
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.files import write_atomically
