@@ -9,6 +9,7 @@ Both separate one costly factorisation, in float64 (in float32 it fails for smal
 queries, and both are values: conditioning on new rows returns a new object.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,20 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaptntk.core.rows import Rows, chunks
 from adaptntk.errors import IndefiniteMatrixError, InputError
 
 # Wide float32 rows are converted to float64 this many columns at a time.
 _COLUMN_BLOCK = 2**16
-
-
-class PosteriorKernel(Protocol):
-    """Posterior covariances ``U(x, z)`` among a fixed set of candidates, produced on demand."""
-
-    def diagonal(self) -> Tensor:
-        """``U(x, x)`` of every candidate."""
-
-    def column(self, index: int) -> Tensor:
-        """``U(x, z)`` of every candidate x with candidate ``z = index``."""
 
 
 class FeaturePosterior(Protocol):
@@ -39,17 +31,17 @@ class FeaturePosterior(Protocol):
     @property
     def lam(self) -> float: ...
 
-    def variance(self, queries: Tensor) -> Tensor:
+    def variance(self, queries: Rows) -> Tensor:
         """``U(x)`` of every row of ``queries``."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """The cross terms ``U(x, z) = lam phi(x)^T C^-1 phi(z)`` for rows x of ``a`` and z of ``b``."""
 
+    def representers(self, rows: Tensor) -> Tensor:
+        """Rows ``y(z)`` such that ``U(x, z) = phi(x) . y(z)`` for any x."""
+
     def condition(self, rows: Tensor) -> "FeaturePosterior":
         """The posterior after these rows joined the training set; no labels are needed."""
-
-    def kernel(self, candidates: Tensor) -> PosteriorKernel:
-        """The covariances among candidates, prepared for sequential selection."""
 
 
 @dataclass(frozen=True)
@@ -75,33 +67,22 @@ class Posterior:
         solved = torch.linalg.solve_triangular(self.factor, queries.double().T, upper=False)
         return solved.T * self.lam**0.5
 
-    def variance(self, queries: Tensor) -> Tensor:
-        return self.whiten(queries).square().sum(1)
+    def variance(self, queries: Rows) -> Tensor:
+        return _in_chunks(queries, lambda rows: self.whiten(rows).square().sum(1))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return self.whiten(a) @ self.whiten(b).T
+
+    def representers(self, rows: Tensor) -> Tensor:
+        """``y(z) = lam C^-1 phi(z)``."""
+        whitened = self.whiten(rows).T
+        return torch.linalg.solve_triangular(self.factor.T, whitened, upper=True).T * self.lam**0.5
 
     def condition(self, rows: Tensor) -> "Posterior":
         """Eq. 6-8: ``C`` gains ``rows^T rows``. Refactorised rather than updated: nothing accumulates."""
         _check(rows, self.lam)
         matrix = self.covariance_matrix + rows.double().T @ rows.double()
         return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
-
-    def kernel(self, candidates: Tensor) -> "WhitenedKernel":
-        return WhitenedKernel(self.whiten(candidates).contiguous())
-
-
-@dataclass(frozen=True)
-class WhitenedKernel:
-    """``U(x, z) = w(x) . w(z)``: one pass over the whitened candidates gives a column."""
-
-    whitened: Tensor
-
-    def diagonal(self) -> Tensor:
-        return self.whitened.square().sum(1)
-
-    def column(self, index: int) -> Tensor:
-        return self.whitened @ self.whitened[index]
 
 
 @dataclass(frozen=True)
@@ -126,8 +107,8 @@ class DualPosterior:
         cross = inner_products(self.rows, queries)
         return torch.linalg.solve_triangular(self.factor, cross, upper=False).T
 
-    def variance(self, queries: Tensor) -> Tensor:
-        return squared_norms(queries) - self.explained(queries).square().sum(1)
+    def variance(self, queries: Rows) -> Tensor:
+        return _in_chunks(queries, lambda rows: squared_norms(rows) - self.explained(rows).square().sum(1))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return inner_products(a, b) - self.explained(a) @ self.explained(b).T
@@ -135,23 +116,14 @@ class DualPosterior:
     def condition(self, rows: Tensor) -> "DualPosterior":
         return DualPosterior.fit(torch.cat([self.rows, rows.to(self.rows.dtype)]), self.lam)
 
-    def kernel(self, candidates: Tensor) -> "DualKernel":
-        return DualKernel(candidates, self.explained(candidates))
-
-
-@dataclass(frozen=True)
-class DualKernel:
-    """``U(x, z) = k(x, z) - v(x) . v(z)`` for full-width candidate rows."""
-
-    candidates: Tensor
-    explained: Tensor
-
-    def diagonal(self) -> Tensor:
-        return squared_norms(self.candidates) - self.explained.square().sum(1)
-
-    def column(self, index: int) -> Tensor:
-        prior = inner_products(self.candidates, self.candidates[index : index + 1])[:, 0]
-        return prior - self.explained @ self.explained[index]
+    def representers(self, rows: Tensor) -> Tensor:
+        """``y(z) = phi(z) - Phi^T (K + lam I)^-1 k_z``."""
+        weights = torch.linalg.solve_triangular(self.factor.T, self.explained(rows).T, upper=True)
+        result = rows.to(torch.float64, copy=True)
+        for start in range(0, rows.shape[1], _COLUMN_BLOCK):
+            columns = slice(start, start + _COLUMN_BLOCK)
+            result[:, columns] -= weights.T @ self.rows[:, columns].double()
+        return result
 
 
 class RidgePath:
@@ -226,12 +198,21 @@ def squared_norms(rows: Tensor) -> Tensor:
     return total
 
 
+def _in_chunks(rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """One number per row, without a second matrix of the size of ``rows``."""
+    if len(rows.shape) != 2:
+        raise InputError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
+    parts = [function(part) for _, part in chunks(rows)]
+    return torch.cat(parts) if parts else function(rows[:0])
+
+
 def _check(rows: Tensor, lam: float) -> None:
     if rows.ndim != 2:
         raise InputError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
     if not 0 < lam < float("inf"):
         raise InputError(f"lam and alpha must be positive, but lam is {lam}")
-    if not torch.isfinite(rows).all():
+    # The sum is not finite if any number is not; to test each would take as long as the solution itself.
+    if not torch.isfinite(rows.sum()) and not torch.isfinite(rows).all():
         bad = (~torch.isfinite(rows).all(dim=1)).nonzero()[0].item()
         raise InputError(f"features of row {bad} are not finite")
 
