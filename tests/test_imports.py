@@ -15,7 +15,7 @@ ROWS = [
     {"files"},
     {"core"},
     {"data", "models"},
-    {"features"},
+    {"features", "feature_store"},
     {"methods"},
     {"evaluation", "training", "testing"},
     {"report"},

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from adaptntk.core.sketch import Sketch
 from adaptntk.core.sketches import make_sketch
+from adaptntk.data.structure_file import structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE
 from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
@@ -33,6 +34,7 @@ class Estimate:
     seconds: float
     memory: int
     sketched: bool
+    kept: bool = True
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
@@ -45,7 +47,11 @@ class Estimate:
     def check(self, memory_budget: int) -> None:
         """Refuse work that needs more memory than allowed, before it starts."""
         if self.memory > 1.1 * memory_budget:
-            advice = "raise --memory" if self.sketched else "raise --memory, or use --sketch gaussian"
+            advice = "raise --memory"
+            if not self.sketched:
+                advice += ", or use --sketch gaussian"
+            elif self.kept:
+                advice += ", or keep the features on disk with --store"
             raise InputError(f"{self} is more than the memory budget of {memory_budget / GIBIBYTE:.2g} GiB: {advice}")
 
 
@@ -94,7 +100,7 @@ def _batches(
 ) -> Iterator[list[tuple[int, Any]]]:
     """(index, graph) of structures to be differentiated together: of like size, so that little is padded."""
     held = getattr(potential, "gradient_memory", None)
-    order = sorted(range(len(structures)), key=lambda index: len(structures[index]))
+    order = np.argsort(structure_sizes(structures), kind="stable").tolist()
     batch: list[tuple[int, Any]] = []
     memory = 0
     for index in progress(order, "energy gradients", len(order)):
@@ -126,11 +132,13 @@ def estimate_features(
     sketch: Sketch,
     memory_budget: int = DEFAULT_BUDGET,
     full_rows: bool = False,
+    kept: bool = True,
 ) -> Estimate:
     """Time a few gradients and one multiplication, and add up what will be held in memory.
 
     Args:
         full_rows: whether full gradients are kept besides the sketched ones.
+        kept: whether the rows of all structures are held at once, rather than in a store on disk.
     """
     parameters = parameter_count(potential)
     sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), 8)).astype(int)]
@@ -141,17 +149,17 @@ def estimate_features(
             energy_gradients(potential, [graph for _, graph in batch])
 
     gradients = _seconds(differentiate, potential.device)
-    seconds = gradients / sum(len(atoms) for atoms in sample) * sum(len(atoms) for atoms in structures)
+    seconds = gradients / int(structure_sizes(sample).sum()) * int(structure_sizes(structures).sum())
     chunk = min(chunk_size(potential, sketch, memory_budget), len(structures))
     row = parameters * potential.dtype.itemsize
     sketched = sketch.kind != "none"
     if sketched:
         seconds += _projection_seconds(potential, sketch, chunk, -(-len(structures) // chunk))
     memory = chunk * row + sketch.memory(parameters)
-    memory += len(structures) * (
+    memory += (len(structures) if kept else chunk) * (
         (8 * sketch.dim(parameters) if sketched else 0) + (row if full_rows or not sketched else 0)
     )
-    return Estimate(len(structures), parameters, seconds, memory, sketched)
+    return Estimate(len(structures), parameters, seconds, memory, sketched, kept)
 
 
 def _projection_seconds(potential: Potential, sketch: Sketch, chunk: int, chunks: int) -> float:

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from ase import Atoms
-from torch import Tensor
 
 from adaptntk.core import acquisition, metrics
 from adaptntk.core.acquisition import Constraints, Selection
 from adaptntk.core.calibration import PRIOR_ALPHA, check_coverage, check_criterion
 from adaptntk.core.posterior import Posterior, principal_plane
+from adaptntk.core.rows import Rows
 from adaptntk.core.sketch import NoSketch
 from adaptntk.core.sketches import make_sketch
 from adaptntk.data.splits import check_disjoint
+from adaptntk.data.structure_file import open_structures, structure_sizes
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import Evaluation, evaluate
@@ -37,6 +39,9 @@ log = logging.getLogger(__name__)
 
 PathLike = str | Path
 
+# Candidates drawn on the map of a selection, at most.
+_LARGEST_MAP = 20_000
+
 
 @dataclass(frozen=True)
 class LabelKeys:
@@ -48,6 +53,10 @@ class LabelKeys:
     def read(self, path: PathLike, labelled: bool = True, unique: bool = True) -> list[Atoms]:
         """Read and check a file."""
         return read_structures(path, self.energy, self.forces, labelled, unique)
+
+    def open(self, path: PathLike, memory_budget: int) -> Sequence[Atoms]:
+        """Check a file of structures; a large one is read again a frame at a time, when it is needed."""
+        return open_structures(path, self.energy, self.forces, memory_budget=memory_budget)
 
 
 STANDARD_KEYS = LabelKeys()
@@ -143,7 +152,7 @@ def fit_uncertainty(
 class ScoreReport:
     """Scores of a file, and how far they follow the size of the structures."""
 
-    frames: list[Atoms]
+    frames: Sequence[Atoms]
     scores: Scores
     correlation_with_size: float
 
@@ -156,24 +165,30 @@ def score_structures(
     coverage: float = 0.9,
     keys: LabelKeys = STANDARD_KEYS,
     device: str = "auto",
+    store: PathLike | None = None,
     memory_budget: int = DEFAULT_BUDGET,
     progress: Progress = silent,
 ) -> ScoreReport:
     """``adaptntk score``: write the frames with their uncertainty in ``info``.
 
     Keys: ``ntk_variance`` (the raw score U), ``forces_uncertainty`` (eV/Å), ``energy_uncertainty`` (eV) and
-    ``forces_error_bound`` (eV/Å), which the force error stays below with probability ``coverage``.
+    ``forces_error_bound`` (eV/Å), which the force error stays below with probability ``coverage``. With ``store``, a
+    folder, features are kept there and found again, also after an interruption.
     """
     check_writable(output)
     check_coverage(coverage)
     uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
-    pool = keys.read(pool_file, labelled=False)
+    pool = keys.open(pool_file, memory_budget)
     check_species(uncertainty.potential, pool, str(pool_file))
-    _announce(uncertainty, pool, memory_budget)
-    scores = uncertainty.score(pool, str(pool_file), progress)
-    for index, atoms in enumerate(pool):
-        _annotate(atoms, uncertainty, scores, index, coverage)
-    write_structures(output, pool)
+    _announce(uncertainty, pool, memory_budget, kept=False)
+    if store is None:
+        scores = uncertainty.score(pool, str(pool_file), progress)
+    else:
+        rows = uncertainty.stored_features(pool, uncertainty.open_store(store), str(pool_file), progress)
+        scores = uncertainty.score_features(rows, pool)
+    write_structures(
+        output, (_annotate(atoms, uncertainty, scores, index, coverage) for index, atoms in enumerate(pool))
+    )
     return ScoreReport(pool, scores, _correlation_with_size(scores, pool))
 
 
@@ -211,13 +226,15 @@ def select_batch(
     keys: LabelKeys = STANDARD_KEYS,
     device: str = "auto",
     seed: int = 0,
+    store: PathLike | None = None,
     memory_budget: int = DEFAULT_BUDGET,
     progress: Progress = silent,
 ) -> SelectionReport:
     """``adaptntk select``: write the structures worth labelling next, in the order of picking.
 
     Besides the keys of `score_structures` (before the batch) each frame carries ``ntk_pick`` (1, 2, ...),
-    ``ntk_score`` (U at the time of picking) and ``ntk_pool_index``.
+    ``ntk_score`` (U at the time of picking) and ``ntk_pool_index``. With ``store``, a folder, features are kept there
+    and found again, also after an interruption, and need not fit into memory.
     """
     check_writable(output)
     check_coverage(coverage)
@@ -227,7 +244,7 @@ def select_batch(
         if Path(figure).suffix != ".png":
             raise InputError(f"the figure must be a .png file, not {figure}")
     uncertainty = load_uncertainty(ntk, model=model, device=device, memory_budget=memory_budget)
-    pool = keys.read(pool_file, labelled=False)
+    pool = keys.open(pool_file, memory_budget)
     check_species(uncertainty.potential, pool, str(pool_file))
     known = [structure_hash(a) for path in exclude_files for a in keys.read(path, labelled=False, unique=False)]
     excluded = uncertainty.excluded(pool, known)
@@ -239,8 +256,12 @@ def select_batch(
     groups, limit = _groups(pool, per_group_max, str(pool_file))
     constraints = Constraints(excluded, min_separation, groups, limit)
     constraints.check(count, len(pool))
-    _announce(uncertainty, pool, memory_budget)
-    rows = uncertainty.features_of(pool, str(pool_file), progress)
+    _announce(uncertainty, pool, memory_budget, kept=store is None)
+    rows: Rows
+    if store is None:
+        rows = uncertainty.features_of(pool, str(pool_file), progress)
+    else:
+        rows = uncertainty.stored_features(pool, uncertainty.open_store(store), str(pool_file), progress)
     selection = acquisition.select(method, uncertainty.posterior, rows, count, constraints, seed)
     scores = uncertainty.score_features(rows, pool)
     batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
@@ -290,29 +311,31 @@ def evaluate_uncertainty(
     return evaluation
 
 
-def _correlation_with_size(scores: Scores, frames: list[Atoms]) -> float:
-    return metrics.spearman(scores.variance, np.array([len(atoms) for atoms in frames], dtype=float))
+def _correlation_with_size(scores: Scores, frames: Sequence[Atoms]) -> float:
+    return metrics.spearman(scores.variance, structure_sizes(frames).astype(float))
 
 
-def _announce(uncertainty: NTKUncertainty, frames: list[Atoms], memory_budget: int) -> None:
-    estimate = estimate_features(uncertainty.potential, frames, uncertainty.sketch, memory_budget)
+def _announce(uncertainty: NTKUncertainty, frames: Sequence[Atoms], memory_budget: int, kept: bool = True) -> None:
+    estimate = estimate_features(uncertainty.potential, frames, uncertainty.sketch, memory_budget, kept=kept)
     log.info("energy gradients of %s", estimate)
     estimate.check(memory_budget)
 
 
-def _annotate(atoms: Atoms, uncertainty: NTKUncertainty, scores: Scores, index: int, coverage: float) -> None:
+def _annotate(atoms: Atoms, uncertainty: NTKUncertainty, scores: Scores, index: int, coverage: float) -> Atoms:
+    """The frame with its uncertainty in ``info``."""
     atoms.info["ntk_variance"] = float(scores.variance[index])
     if scores.sigma is None or scores.energy_sigma is None or uncertainty.calibration is None:
-        return
+        return atoms
     atoms.info["forces_uncertainty"] = float(scores.sigma[index])
     atoms.info["energy_uncertainty"] = float(scores.energy_sigma[index])
     bound = float(uncertainty.calibration.error_bound(scores.variance[index : index + 1], coverage)[0])
     if np.isfinite(bound):  # a small calibration set bounds nothing at a high coverage
         atoms.info["forces_error_bound"] = bound
+    return atoms
 
 
 def _picked_frames(
-    pool: list[Atoms], selection: Selection, uncertainty: NTKUncertainty, scores: Scores, coverage: float
+    pool: Sequence[Atoms], selection: Selection, uncertainty: NTKUncertainty, scores: Scores, coverage: float
 ) -> list[Atoms]:
     batch = []
     for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
@@ -323,7 +346,9 @@ def _picked_frames(
     return batch
 
 
-def _groups(pool: list[Atoms], per_group_max: tuple[str, int] | None, name: str) -> tuple[list[str] | None, int | None]:
+def _groups(
+    pool: Sequence[Atoms], per_group_max: tuple[str, int] | None, name: str
+) -> tuple[list[str] | None, int | None]:
     if per_group_max is None:
         return None, None
     key, limit = per_group_max
@@ -334,22 +359,31 @@ def _groups(pool: list[Atoms], per_group_max: tuple[str, int] | None, name: str)
 
 
 def _selection_columns(
-    uncertainty: NTKUncertainty, rows: Tensor, selection: Selection, scores: Scores
+    uncertainty: NTKUncertainty, rows: Rows, selection: Selection, scores: Scores
 ) -> dict[str, Sequence[Any]]:
-    """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked)."""
+    """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked).
+
+    Of a large pool, a random part and the picks.
+    """
+    shown = np.arange(len(rows))
+    if len(rows) > _LARGEST_MAP:
+        drawn = np.random.default_rng(0).choice(len(rows), _LARGEST_MAP, replace=False)
+        shown = np.union1d(drawn, selection.indices)
     posterior = uncertainty.posterior
-    places = principal_plane(posterior.whiten(rows) if isinstance(posterior, Posterior) else rows)
+    matrix = rows[torch.as_tensor(shown)]
+    places = principal_plane(posterior.whiten(matrix) if isinstance(posterior, Posterior) else matrix)
     turn, at_turn = np.zeros(len(rows), dtype=int), np.zeros(len(rows))
     for number, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
         turn[index], at_turn[index] = number, score
     sigma = scores.sigma if scores.sigma is not None else np.sqrt(scores.variance)
     return {
+        "pool_index": shown.tolist(),
         "map_x": places[:, 0].tolist(),
         "map_y": places[:, 1].tolist(),
-        "ntk_variance": scores.variance.tolist(),
-        "forces_uncertainty": sigma.tolist(),
-        "pick": turn.tolist(),
-        "ntk_score": at_turn.tolist(),
+        "ntk_variance": scores.variance[shown].tolist(),
+        "forces_uncertainty": sigma[shown].tolist(),
+        "pick": turn[shown].tolist(),
+        "ntk_score": at_turn[shown].tolist(),
     }
 
 

@@ -18,6 +18,14 @@ ForcesKey = Annotated[str, typer.Option(help="Name of the forces label (eV/Å) i
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random in this step.")]
 Memory = Annotated[float, typer.Option(help="Memory budget in GiB.")]
+Store = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder in which features are kept and found again: for pools larger than memory, and to go on after an "
+        "interruption.",
+        show_default=False,
+    ),
+]
 BatchSize = Annotated[int, typer.Option(help="Structures per batch when energies and forces are predicted.")]
 Coverage = Annotated[float, typer.Option(help="Probability stated for forces_error_bound.")]
 

@@ -18,6 +18,7 @@ def score(
     energy_key: options.EnergyKey = "REF_energy",
     forces_key: options.ForcesKey = "REF_forces",
     device: options.Device = "auto",
+    store: options.Store = None,
     memory: options.Memory = 4.0,
 ) -> None:
     """Write the structures with their uncertainty.
@@ -35,6 +36,7 @@ def score(
         coverage=coverage,
         keys=LabelKeys(energy_key, forces_key),
         device=device,
+        store=store,
         memory_budget=options.budget(memory),
         progress=console.show_progress,
     )

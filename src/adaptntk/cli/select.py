@@ -45,6 +45,7 @@ def select(
     forces_key: options.ForcesKey = "REF_forces",
     device: options.Device = "auto",
     seed: options.Seed = 0,
+    store: options.Store = None,
     memory: options.Memory = 4.0,
 ) -> None:
     """Write the structures worth labelling next, in the order of picking.
@@ -69,6 +70,7 @@ def select(
         keys=LabelKeys(energy_key, forces_key),
         device=device,
         seed=seed,
+        store=store,
         memory_budget=options.budget(memory),
         progress=console.show_progress,
     )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.posterior import RidgePath
+from adaptntk.core.rows import Rows
 
 
 def effective_dimension(features: Tensor, lam: float) -> float:
@@ -79,6 +80,24 @@ class SketchHalf:
     def of(self, rows: Tensor) -> Tensor:
         """The columns, rescaled: ``S_ij ~ N(0, 1/p)`` was drawn for p, the half needs ``N(0, 2/p)``."""
         return rows[:, self.columns] * math.sqrt(2.0)
+
+
+@dataclass(frozen=True)
+class HalfRows:
+    """Rows under half of the sketch, read when they are used."""
+
+    rows: Rows
+    half: SketchHalf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(range(*self.half.columns.indices(self.rows.shape[1])))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: slice | Tensor) -> Tensor:
+        return self.half.of(self.rows[key])
 
 
 def sketch_halves(dim: int) -> tuple[SketchHalf, SketchHalf]:

@@ -49,20 +49,30 @@ def read_structures(
     if not frames:
         raise InputError(f"{path}: no structures in the file")
     for index, atoms in enumerate(frames):
-        where = f"{path}, frame {index}"
-        _standardise_labels(atoms, energy_key, forces_key, where)
-        check_structure(atoms, where)
-        if labelled:
-            _check_labelled(atoms, energy_key, forces_key, where)
+        check_frame(atoms, energy_key, forces_key, labelled, f"{path}, frame {index}")
     if unique:
         check_unique(frames, str(path))
     check_length_unit(frames, str(path))
     return frames
 
 
-def write_structures(path: str | Path, frames: Sequence[Atoms]) -> None:
+def check_frame(atoms: Atoms, energy_key: str, forces_key: str, labelled: bool, where: str) -> None:
+    """Move the labels of a frame that was just read to the standard keys, and check it."""
+    _standardise_labels(atoms, energy_key, forces_key, where)
+    check_structure(atoms, where)
+    if labelled:
+        _check_labelled(atoms, energy_key, forces_key, where)
+
+
+def write_structures(path: str | Path, frames: Iterable[Atoms]) -> None:
     """Write extxyz atomically: the file appears complete or not at all."""
-    write_atomically(path, lambda temporary: ase.io.write(temporary, list(frames), format="extxyz"))
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w") as file:
+            for atoms in frames:
+                ase.io.write(file, atoms, format="extxyz")
+
+    write_atomically(path, write)
 
 
 def structure_hash(atoms: Atoms) -> str:
@@ -157,22 +167,32 @@ def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
         )
 
 
-def _read_frames(path: Path) -> list[Atoms]:
+def check_readable(path: Path) -> None:
+    """Refuse what cannot be a structure file."""
     if not path.exists():
         raise InputError(f"{path}: no such file")
     if path.is_dir():
         raise InputError(f"{path}: is a directory, not a structure file")
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
+
+
+def unreadable(path: Path, index: int, error: Exception) -> InputError:
+    """What to say of a frame that ase cannot read."""
+    return InputError(
+        f"{path}, frame {index}: cannot be read, the file is truncated or not a structure file "
+        f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no details'})"
+    )
+
+
+def _read_frames(path: Path) -> list[Atoms]:
+    check_readable(path)
     frames: list[Atoms] = []
     try:
         for atoms in ase.io.iread(path, index=":", do_not_split_by_at_sign=True):
             frames.append(atoms)
     except Exception as error:  # ase raises whatever its many parsers raise
-        raise InputError(
-            f"{path}, frame {len(frames)}: cannot be read, the file is truncated or not a structure file "
-            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no details'})"
-        ) from None
+        raise unreadable(path, len(frames), error) from None
     if path.suffix in (".xyz", ".extxyz"):
         _check_complete(path)
     return frames

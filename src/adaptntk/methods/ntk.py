@@ -1,8 +1,10 @@
 """The NTK uncertainty of one trained potential."""
 
 import dataclasses
+import logging
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,13 +24,23 @@ from adaptntk.core.calibration import (
 )
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import DualPosterior, Posterior, RidgePath, fit_posterior
+from adaptntk.core.rows import Rows
 from adaptntk.core.sketch import GaussianSketch, NoSketch, Sketch
+from adaptntk.core.sketches import sketch_spec
+from adaptntk.data.structure_file import structure_hashes, structure_sizes
 from adaptntk.data.structures import NO_LABELS, has_labels, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
+from adaptntk.feature_store import FeatureStore, StoredRows
 from adaptntk.features import NORMALISATIONS, extract_features
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions, check_species, parameter_count
 from adaptntk.progress import Progress, silent
+
+log = logging.getLogger(__name__)
+
+# Structures whose features are computed before they are written to a store, or scored.
+STORE_STEP = 256
+SCORE_STEP = 8192
 
 # The criterion of a ridge that was given as lam itself.
 ABSOLUTE = "absolute"
@@ -173,13 +185,59 @@ class NTKUncertainty:
         check_finite(rows, name)
         return rows
 
-    def score(self, structures: Sequence[Atoms], name: str = "structures", progress: Progress = silent) -> Scores:
-        """The uncertainty of each structure."""
-        return self.score_features(self.features_of(structures, name, progress), structures)
+    def open_store(self, folder: str | Path) -> FeatureStore:
+        """A store of features on disk that fits this model, sketch and normalisation; made if it is not there."""
+        parameters = parameter_count(self.potential)
+        identity = {
+            "model": self.potential.fingerprint,
+            "precision": str(self.potential.dtype).removeprefix("torch."),
+            "sketch": sketch_spec(self.sketch, parameters),
+            "normalise": self.normalise,
+        }
+        return FeatureStore(folder, identity, self.sketch.dim(parameters))
 
-    def score_features(self, rows: Tensor, structures: Sequence[Atoms]) -> Scores:
+    def stored_features(
+        self,
+        structures: Sequence[Atoms],
+        store: FeatureStore,
+        name: str = "structures",
+        progress: Progress = silent,
+    ) -> StoredRows:
+        """Feature rows in a store: those that it lacks are computed and added, a part at a time."""
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        hashes = structure_hashes(structures)
+        numbers = store.find(hashes)
+        store.check(numbers[numbers >= 0])
+        # A structure that occurs twice is computed once.
+        first = {hashes[index]: index for index in reversed(range(len(hashes))) if numbers[index] < 0}
+        missing = sorted(first.values())
+        log.info("%d of %d structures are in the feature store", len(hashes) - len(missing), len(hashes))
+        for start in progress(range(0, len(missing), STORE_STEP), "energy gradients", -(-len(missing) // STORE_STEP)):
+            part = missing[start : start + STORE_STEP]
+            frames = [structures[index] for index in part]
+            store.append([hashes[index] for index in part], self.features_of(frames, name))
+        return store.rows(store.find(hashes), self.potential.device)
+
+    def score(self, structures: Sequence[Atoms], name: str = "structures", progress: Progress = silent) -> Scores:
+        """The uncertainty of each structure; a part of the features at a time is held in memory."""
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        starts = range(0, len(structures), SCORE_STEP)
+        if len(starts) == 1:
+            return self.score_features(self.features_of(structures, name, progress), structures)
+        parts = [
+            self.posterior.variance(self.features_of(structures[start : start + SCORE_STEP], name))
+            for start in progress(starts, "energy gradients", len(starts))
+        ]
+        return self.scores_of_variance(torch.cat(parts).cpu().numpy(), structures)
+
+    def score_features(self, rows: Rows, structures: Sequence[Atoms]) -> Scores:
         """The uncertainty of structures whose features are known."""
-        variance = self.posterior.variance(rows).cpu().numpy()
+        return self.scores_of_variance(self.posterior.variance(rows).cpu().numpy(), structures)
+
+    def scores_of_variance(self, variance: Array, structures: Sequence[Atoms]) -> Scores:
+        """The raw scores U in physical units, once calibrated."""
         if self.calibration is None:
             return Scores(variance)
         sizes = self._energy_scale(structures)
@@ -221,7 +279,7 @@ class NTKUncertainty:
         """Which candidates are in the training set or in ``exclude``."""
         known = set(self.train_hashes)
         known |= {item if isinstance(item, str) else structure_hash(item) for item in exclude}
-        return [structure_hash(atoms) in known for atoms in pool]
+        return [digest in known for digest in structure_hashes(pool)]
 
     def condition(self, structures: Sequence[Atoms]) -> "NTKUncertainty":
         """The uncertainty as if these structures had been in the training set; no labels, no retraining."""
@@ -252,7 +310,7 @@ class NTKUncertainty:
             advice = theory.advice_from_exact(sketched, exact, lam, self.features.shape[1])
         return dataclasses.replace(self, sketch_advice=advice)
 
-    def sketch_overlap(self, rows: Tensor, count: int, constraints: Constraints) -> float | None:
+    def sketch_overlap(self, rows: Rows, count: int, constraints: Constraints) -> float | None:
         """How much the batch depends on the sketch: Jaccard overlap of the batches of its two halves."""
         if isinstance(self.sketch, NoSketch):
             return None
@@ -261,7 +319,7 @@ class NTKUncertainty:
         batches = []
         for part in theory.sketch_halves(rows.shape[1]):
             posterior = fit_posterior(part.of(self.features), self.ridge.lam)
-            batches.append(acquisition.greedy(posterior, part.of(rows), count, constraints).indices)
+            batches.append(acquisition.greedy(posterior, theory.HalfRows(rows, part), count, constraints).indices)
         return theory.jaccard(*batches)
 
     def _labelled_queries(
@@ -282,8 +340,7 @@ class NTKUncertainty:
         return rows, force_errors, energy_errors / self._energy_scale(structures)
 
     def _energy_scale(self, structures: Sequence[Atoms]) -> Array:
-        sizes = np.array([len(atoms) for atoms in structures], dtype=float)
-        return sizes ** NORMALISATIONS[self.normalise]
+        return structure_sizes(structures).astype(float) ** NORMALISATIONS[self.normalise]
 
 
 def choose_normalisation(normalise: str, train: Sequence[Atoms]) -> str:

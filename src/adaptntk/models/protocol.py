@@ -102,6 +102,10 @@ def check_species(potential: Potential, structures: Sequence[Atoms], name: str) 
     """Refuse structures with elements the network was not built for."""
     if potential.species is None:
         return
+    # A file that was read once knows its elements: no need to read it again to find that all are known.
+    elements = getattr(structures, "species", None)
+    if elements is not None and elements <= potential.species:
+        return
     for index, atoms in enumerate(structures):
         unknown = set(atoms.numbers.tolist()) - potential.species
         if unknown:
