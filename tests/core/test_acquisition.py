@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptntk.core import acquisition
 from adaptntk.core.acquisition import SELECTORS, Constraints, greedy, random, select, top_b
 from adaptntk.core.posterior import DualPosterior, Posterior
 from adaptntk.errors import InputError
@@ -42,6 +43,38 @@ def test_random_problems_equal_recomputation(seed, lam, count):
     picks, scores = naive_greedy(rows[:20], rows[20:], lam, count)
     assert selection.indices == picks
     assert np.allclose(selection.scores, scores, rtol=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999), clusters=st.integers(1, 12), spread=st.sampled_from([1e-3, 0.1, 1.0]))
+def test_redundant_pools_equal_recomputation(seed, clusters, spread):
+    """Clusters of near-duplicates make most old scores useless: the worst case of lazy evaluation."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(clusters, 12, generator=generator, dtype=torch.float64)
+    rows = centres[torch.randint(clusters, (140,), generator=generator)]
+    rows = rows + spread * torch.randn(140, 12, generator=generator, dtype=torch.float64)
+    before = acquisition._FIRST_BLOCK
+    acquisition._FIRST_BLOCK = 2
+    try:
+        selection = greedy(Posterior.fit(rows[:20], 0.1), rows[20:], 30)
+    finally:
+        acquisition._FIRST_BLOCK = before
+    picks, scores = naive_greedy(rows[:20], rows[20:], 0.1, 30)
+    assert selection.indices == picks
+    assert np.allclose(selection.scores, scores, rtol=1e-9)
+
+
+def test_few_candidates_are_touched_on_a_varied_pool(features):
+    train, _, lam = features
+    generator = torch.Generator().manual_seed(1)
+    candidates = torch.randn(5000, 40, generator=generator, dtype=torch.float64) * train.std(0)
+    scores = acquisition._FallingScores(Posterior.fit(train, lam), candidates, 10)
+    everyone = torch.ones(len(candidates), dtype=torch.bool)
+    for _ in range(10):
+        index, _ = scores.best(everyone)
+        everyone[index] = False
+        scores.pick(index)
+    assert scores.touched < len(candidates) / 5
 
 
 def test_large_pool_gives_the_picks_of_recomputation():

@@ -4,6 +4,7 @@ import torch
 
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
+from adaptntk.models.protocol import energy_gradients, energy_gradients_one_by_one
 from adaptntk.models.torch_module import TorchModulePotential
 from adaptntk.testing import check_potential
 
@@ -50,3 +51,28 @@ def test_the_fingerprint_follows_the_weights(potential):
     with torch.no_grad():
         potential.module.body[0].bias[0] += 1
     assert potential.fingerprint != before
+
+
+def test_gradients_at_once_are_those_one_by_one(potential, ethanol_frames):
+    structures = [*ethanol_frames[:4], ethanol_frames[4][:5], ethanol_frames[5]]
+    graphs = [potential.graph(atoms) for atoms in structures]
+    rows, expected = potential.energy_gradients(graphs), energy_gradients_one_by_one(potential, graphs)
+    tolerance = 1e-12 if potential.dtype == torch.float64 else 1e-5
+    assert float((rows - expected).norm() / expected.norm()) < tolerance
+
+
+class Stubborn(PairNetwork):
+    """What torch.func cannot vectorise: a decision on a value."""
+
+    def forward(self, positions, numbers):
+        energy = super().forward(positions, numbers)
+        return energy if float(energy.detach()) > -1e9 else -energy
+
+
+def test_a_module_that_cannot_be_vectorised(ethanol_frames, caplog):
+    potential = TorchModulePotential(Stubborn().double(), species=[1, 6, 8])
+    graphs = [potential.graph(atoms) for atoms in ethanol_frames[:3]]
+    with caplog.at_level("WARNING"):
+        rows = [energy_gradients(potential, graphs) for _ in range(2)]
+    assert caplog.text.count("torch.func cannot vectorise") == 1
+    assert torch.equal(rows[1], energy_gradients_one_by_one(potential, graphs))

@@ -136,6 +136,6 @@ def _scan(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
             sizes.append(atoms)
         if any(line.strip() for line in file):
             raise InputError(
-                f"{path}: a blank line after frame {len(sizes) - 1} hides the frames behind it; remove the line"
+                f"{path}: a blank line after {len(sizes)} frames hides the frames behind it; remove the line"
             )
     return np.array(offsets), np.array(sizes, dtype=np.int64)

@@ -1,6 +1,7 @@
 """Any torch module that maps positions and species of one structure to its energy."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from adaptntk.models.protocol import Predictions
 from adaptntk.progress import Progress, silent
+
+log = logging.getLogger(__name__)
 
 
 class TorchModulePotential:
@@ -29,6 +32,7 @@ class TorchModulePotential:
         self.module = module
         self._species = frozenset(species) if species is not None else None
         self.description = type(module).__name__
+        self._vectorised = True
 
     @property
     def fingerprint(self) -> str:
@@ -59,6 +63,35 @@ class TorchModulePotential:
 
     def energies(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         return torch.stack([self.module(positions, numbers).reshape(()) for positions, numbers in graphs])
+
+    def energy_gradients(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+        """Rows ``dE(x)/dtheta``, structures of one size at once; None if the module cannot be vectorised."""
+        if not self._vectorised:
+            return None
+        parameters = {name: tensor.detach() for name, tensor in self.parameters()}
+
+        def energy(weights: dict[str, Tensor], positions: Tensor, numbers: Tensor) -> Tensor:
+            return torch.func.functional_call(self.module, weights, (positions, numbers)).reshape(())
+
+        gradient = torch.func.vmap(torch.func.grad(energy), in_dims=(None, 0, 0))
+        rows = torch.empty(
+            len(graphs), sum(p.numel() for p in parameters.values()), dtype=self.dtype, device=self.device
+        )
+        for size in {len(numbers) for _, numbers in graphs}:
+            members = [index for index, (_, numbers) in enumerate(graphs) if len(numbers) == size]
+            positions, numbers = (torch.stack([graphs[index][part] for index in members]) for part in (0, 1))
+            try:
+                found = gradient(parameters, positions, numbers)
+            except RuntimeError as error:
+                log.warning(
+                    "gradients are computed one structure at a time, slower than at once: torch.func cannot vectorise "
+                    "this module (%s)",
+                    str(error).splitlines()[0],
+                )
+                self._vectorised = False
+                return None
+            rows[members] = torch.cat([found[name].flatten(1) for name in parameters], dim=1)
+        return rows
 
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         energies, forces = [], []
