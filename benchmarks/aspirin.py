@@ -8,7 +8,6 @@ Needs the data set (see docs/data.md). An interrupted run goes on where it stopp
 import argparse
 from pathlib import Path
 
-import record
 from adaptntk import (
     PRESETS,
     evaluate_uncertainty,
@@ -18,6 +17,7 @@ from adaptntk import (
     train_model,
     write_structures,
 )
+from adaptntk.benchmark.record import save_result
 
 SIZES = {"train": 400, "valid": 100, "test": 1000, "pool": 2000}
 
@@ -42,7 +42,7 @@ def main() -> None:
         "metrics": evaluation.metrics,
     }
     print(f"Spearman {evaluation.metrics['spearman']:.3f}")
-    print(f"wrote {record.save('aspirin', result)}")
+    print(f"wrote {save_result(Path(__file__).parent / 'results', 'aspirin', result)}")
 
 
 if __name__ == "__main__":

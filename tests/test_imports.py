@@ -20,6 +20,7 @@ ROWS = [
     {"evaluation", "training", "testing"},
     {"report"},
     {"workflows"},
+    {"benchmark"},
     {"cli"},
     {"__main__"},
 ]

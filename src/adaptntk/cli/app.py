@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from adaptntk.cli import console
+from adaptntk.cli.benchmark import benchmark
 from adaptntk.cli.data import data
 from adaptntk.cli.demo import demo
 from adaptntk.cli.evaluate import evaluate
@@ -38,6 +39,7 @@ def common(
 for verb in (train, fit, score, select, evaluate, demo):
     app.command()(console.one_line_errors(verb))
 app.add_typer(data, name="data")
+app.add_typer(benchmark, name="benchmark")
 
 
 def main() -> None:

@@ -1,0 +1,64 @@
+"""Times that can be compared: taken in turns, so that a slow minute of the machine hits all alike."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Repeated times of one kind of work, each divided by the amount of it."""
+
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def over(self, other: "Timing") -> "Timing":
+        """Ratios round by round."""
+        return Timing([a / b for a, b in zip(self.seconds, other.seconds, strict=True)])
+
+    def summary(self, scale: float = 1.0) -> dict[str, float]:
+        """Median and range."""
+        return {
+            "median": round(scale * self.median, 4),
+            "low": round(scale * min(self.seconds), 4),
+            "high": round(scale * max(self.seconds), 4),
+        }
+
+
+def time_in_turns(
+    work: Mapping[str, tuple[Callable[[], object], float]],
+    rounds: int,
+    device: torch.device | str = "cpu",
+    warm_up: bool = True,
+) -> dict[str, Timing]:
+    """Time each piece of work (a function and the amount it does) once per round, after a first round for nothing."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for turn in range(rounds + warm_up):
+        for name, (function, amount) in work.items():
+            _finish(device)
+            began = time.perf_counter()
+            function()
+            _finish(device)
+            if turn >= warm_up:
+                times[name].append((time.perf_counter() - began) / amount)
+    return {name: Timing(seconds) for name, seconds in times.items()}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows of equal keys as aligned text."""
+    header = list(rows[0])
+    cells = [header, *([str(row[key]) for key in header] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(header))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _finish(device: torch.device | str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)

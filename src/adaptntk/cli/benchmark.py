@@ -1,0 +1,122 @@
+"""``adaptntk benchmark``"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adaptntk.cli import console, options
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+benchmark = typer.Typer(help="Measure what it costs on this machine, beside what others do.", no_args_is_help=True)
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")]
+Preset = Annotated[str, typer.Option(help="full, or smoke for a test in seconds.")]
+Structures = Annotated[
+    Path | None,
+    typer.Option(help="Labelled structures of one composition (extxyz); xTB frames of ethanol when not given."),
+]
+
+
+@benchmark.command()
+@console.one_line_errors
+def features(
+    structures: Structures = None,
+    output: Output = Path("benchmark"),
+    preset: Preset = "full",
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+) -> None:
+    """Gradients and sketches: against one backward per structure, torch.func, TRAK and dattri."""
+    from adaptntk.benchmark.features import benchmark_features
+    from adaptntk.benchmark.timing import table
+    from adaptntk.files import make_folder
+
+    frames = _frames(structures, energy_key, forces_key, 64 if preset == "full" else 8)
+    result = benchmark_features(frames, make_folder(output), preset, device, console.show_progress)
+    for name, network in result["networks"].items():
+        console.out.print(f"\n{name}: {network['parameters']:,} parameters, {result['structures']}")
+        rows = [_row("", work, times) for work, times in network["milliseconds"].items()]
+        rows += [
+            _row("sketch: ", work, v["milliseconds"]) for work, v in network["sketches"].items() if "exp" not in work
+        ]
+        for line in table(rows):
+            console.out.print(line)
+        for ratio, value in network["ratios"].items():
+            console.out.print(_ratio(ratio, value))
+        console.out.print(f"largest relative error against the loop: {network['largest_relative_error']:.1e}")
+    console.out.print(f"wrote {output / 'features.json'} and {output / 'features.png'}")
+
+
+@benchmark.command()
+@console.one_line_errors
+def selection(output: Output = Path("benchmark"), preset: Preset = "full") -> None:
+    """Batches from large pools: against recomputation and bmdal_reg; peak memory of a pool on disk."""
+    from adaptntk.benchmark.selection import benchmark_selection
+    from adaptntk.files import make_folder
+
+    result = benchmark_selection(make_folder(output), preset, console.show_progress)
+    console.out.print(f"{result['picks']} picks of {result['candidates']:,} x {result['dim']}, seconds:")
+    for name, seconds in result["seconds"].items():
+        shown = f"{seconds['median']:.2f}" if isinstance(seconds, dict) else f"{seconds:.2f}"
+        console.out.print(f"  {name}: {shown}")
+    for name, value in result["ratios"].items():
+        console.out.print(_ratio(name, value) if isinstance(value, dict) else f"{name} = {value}")
+    console.out.print(
+        "same picks: " + ", ".join(f"{k} {'yes' if v else 'NO'}" for k, v in result["same_picks"].items())
+    )
+    peaks = ", ".join(f"{int(n):,} structures {gib:.3f} GiB" for n, gib in result["peak_memory"]["gibibytes"].items())
+    console.out.print(f"peak memory of select --store: {peaks} (ratio {result['peak_memory']['ratio']:.3f})")
+    console.out.print(f"wrote {output / 'selection.json'} and {output / 'selection.png'}")
+
+
+@benchmark.command()
+@console.one_line_errors
+def training(
+    structures: Structures = None,
+    output: Output = Path("benchmark"),
+    preset: Preset = "full",
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+) -> None:
+    """An epoch of adaptntk train against one of mace_run_train, same network, data and loss."""
+    from adaptntk.benchmark.training import benchmark_training
+    from adaptntk.files import make_folder
+
+    frames = _frames(structures, energy_key, forces_key, 120 if preset == "full" else 32)
+    result = benchmark_training(frames, make_folder(output), preset, console.show_progress)
+    for name, network in result["networks"].items():
+        seconds, errors = network["seconds_per_epoch"], network["best_validation_force_rmse_mev"]
+        console.out.print(
+            f"{name}: {seconds['mace_run_train']:.2f} s per epoch with mace_run_train, {seconds['adaptntk']:.2f} s with "
+            f"adaptntk train, ratio {network['ratio']:.2f}"
+        )
+        console.out.print(
+            f"  best validation force RMSE within {network['epochs']} epochs: {errors['mace_run_train']:.0f} and "
+            f"{errors['adaptntk']:.0f} meV/Å"
+        )
+    console.out.print(f"wrote {output / 'training.json'}")
+
+
+def _frames(path: Path | None, energy_key: str, forces_key: str, count: int) -> "list[Atoms]":
+    from adaptntk.data.structures import read_structures
+    from adaptntk.data.xtb_md import build_molecule, sample_md
+
+    if path is not None:
+        return read_structures(path, energy_key, forces_key, labelled=True)
+    return sample_md(build_molecule("ethanol"), frames=count, temperature=500, interval=5, seed=0)
+
+
+def _row(prefix: str, work: str, times: dict[str, float]) -> dict[str, Any]:
+    return {
+        "ms per structure": prefix + work,
+        "median": f"{times['median']:.2f}",
+        "range": f"{times['low']:.2f} .. {times['high']:.2f}",
+    }
+
+
+def _ratio(name: str, value: dict[str, float]) -> str:
+    return f"{name} = {value['median']:.2f} ({value['low']:.2f} .. {value['high']:.2f})"
