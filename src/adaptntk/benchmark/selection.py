@@ -21,6 +21,7 @@ from adaptntk.core.acquisition import greedy
 from adaptntk.core.posterior import Posterior
 from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule
+from adaptntk.errors import InputError
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.ntk_file import save_uncertainty
 from adaptntk.models.mace import load_mace, save_mace
@@ -44,7 +45,7 @@ class Plan:
 
 
 PLANS = {
-    "full": Plan(75_000, 512, 50, 5, (10_000, 30_000, 100_000, 300_000), (128, 256, 512, 1024), (2_000, 20_000), SMALL),
+    "full": Plan(75_000, 512, 50, 5, (10_000, 30_000, 100_000, 300_000), (128, 256, 512, 1024), (3_000, 30_000), SMALL),
     "smoke": Plan(
         2_000, 64, 10, 1, (500, 1_000), (32, 64), (50, 500),
         Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,)),
@@ -180,9 +181,11 @@ def _peak_memory(plan: Plan) -> dict[str, Any]:
             write_structures(folder / "pool.xyz", (_rattled(molecule, rng) for _ in range(size)))
             command = [
                 sys.executable, "-c", _RUN, "select", str(folder / "net.ntk"), str(folder / "pool.xyz"), "-n", "20",
-                "-o", str(folder / "batch.xyz"), "--store", str(folder / f"store-{size}"), "--memory", "0.05",
+                "-o", str(folder / "batch.xyz"), "--store", str(folder / f"store-{size}"), "--memory", "0.1",
             ]  # fmt: skip
-            finished = subprocess.run(command, capture_output=True, text=True, check=True)
+            finished = subprocess.run(command, capture_output=True, text=True, check=False)
+            if finished.returncode != 0:
+                raise InputError(f"select failed: {finished.stderr.strip()}")
             peaks[size] = int(finished.stderr.split()[-1]) / 2**20
     small, large = plan.files
     return {

@@ -40,9 +40,7 @@ def features(
     for name, network in result["networks"].items():
         console.out.print(f"\n{name}: {network['parameters']:,} parameters, {result['structures']}")
         rows = [_row("", work, times) for work, times in network["milliseconds"].items()]
-        rows += [
-            _row("sketch: ", work, v["milliseconds"]) for work, v in network["sketches"].items() if "exp" not in work
-        ]
+        rows += [_row("sketch: ", work, value["milliseconds"]) for work, value in network["sketches"].items()]
         for line in table(rows):
             console.out.print(line)
         for ratio, value in network["ratios"].items():
@@ -65,9 +63,8 @@ def selection(output: Output = Path("benchmark"), preset: Preset = "full") -> No
         console.out.print(f"  {name}: {shown}")
     for name, value in result["ratios"].items():
         console.out.print(_ratio(name, value) if isinstance(value, dict) else f"{name} = {value}")
-    console.out.print(
-        "same picks: " + ", ".join(f"{k} {'yes' if v else 'NO'}" for k, v in result["same_picks"].items())
-    )
+    verdicts = [f"{who} {'yes' if same else 'NO'}" for who, same in result["same_picks"].items()]
+    console.out.print(f"same picks: {', '.join(verdicts)}")
     peaks = ", ".join(f"{int(n):,} structures {gib:.3f} GiB" for n, gib in result["peak_memory"]["gibibytes"].items())
     console.out.print(f"peak memory of select --store: {peaks} (ratio {result['peak_memory']['ratio']:.3f})")
     console.out.print(f"wrote {output / 'selection.json'} and {output / 'selection.png'}")
@@ -91,8 +88,8 @@ def training(
     for name, network in result["networks"].items():
         seconds, errors = network["seconds_per_epoch"], network["best_validation_force_rmse_mev"]
         console.out.print(
-            f"{name}: {seconds['mace_run_train']:.2f} s per epoch with mace_run_train, {seconds['adaptntk']:.2f} s with "
-            f"adaptntk train, ratio {network['ratio']:.2f}"
+            f"{name}: {seconds['mace_run_train']:.2f} s per epoch with mace_run_train, {seconds['adaptntk']:.2f} s "
+            f"with adaptntk train, ratio {network['ratio']:.2f}"
         )
         console.out.print(
             f"  best validation force RMSE within {network['epochs']} epochs: {errors['mace_run_train']:.0f} and "

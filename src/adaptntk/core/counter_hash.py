@@ -15,8 +15,8 @@ def random_bits(seed: int, counter: Tensor) -> Tensor:
     # The seed is hashed first, so that neighbouring seeds start at unrelated places of the sequence.
     state = counter.mul_(_signed(_INCREMENT)).add_(_signed(hash_number(seed)))
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        state.bitwise_xor_(shift_right(state, shift)).mul_(_signed(multiplier))
-    return state.bitwise_xor_(shift_right(state, 31))
+        state.bitwise_xor_(_shift_right(state, shift)).mul_(_signed(multiplier))
+    return state.bitwise_xor_(_shift_right(state, 31))
 
 
 def hash_number(number: int) -> int:
@@ -28,7 +28,7 @@ def hash_number(number: int) -> int:
     return state ^ (state >> 31)
 
 
-def shift_right(bits: Tensor, count: int) -> Tensor:
+def _shift_right(bits: Tensor, count: int) -> Tensor:
     """Logical shift: torch shifts signed integers and would copy the sign bit."""
     return (bits >> count).bitwise_and_(2 ** (64 - count) - 1)
 

@@ -7,25 +7,27 @@ stored in a file: entry (i, j) is a pure function of (seed, i, j), and any part 
 
 That function must give the same bits everywhere, or a ``.ntk`` fitted on one machine would be worthless on
 another. Library generators promise that neither across devices nor across versions. So we hash the position
-(``counter_hash.py``) and turn the 64 bits into two normal numbers by Box-Muller,
-with logarithm, sine and cosine written as polynomials: additions, multiplications, divisions and square roots
-are rounded the same way by every IEEE processor, library transcendentals are not.
+(``counter_hash.py``), and let each 16 bits of the hash choose one of 65,536 equally likely quantiles of the normal
+distribution: numbers up to 4.3, with unit variance, and all that the theorem asks of S (independent, sub-Gaussian).
 """
 
 import math
+from functools import cache, reduce
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from adaptntk.core.counter_hash import random_bits, shift_right
+from adaptntk.core.counter_hash import random_bits
 from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET
 
-# Position (pair of rows r, column j) has counter j * 2^20 + r: room for two million rows.
-_PAIRS_PER_COLUMN = 2**20
-# Columns drawn at a time: the temporaries of 256 row pairs then stay in the processor's cache.
-_DRAW_COLUMNS = 512
+# Four neighbouring columns come from the same 64 bits; (row i, group of columns g) has counter g * 2^21 + i.
+_LANES = 4
+_LEVELS = 2**16
+_ROWS_PER_GROUP = 2**21
+# Columns drawn at a time: the temporaries of 512 rows then stay in the processor's cache.
+_DRAW_COLUMNS = 1024
 
 
 class Sketch(Protocol):
@@ -90,8 +92,8 @@ class GaussianSketch:
     def __init__(self, dim: int = 512, seed: int = 0, memory_budget: int = DEFAULT_BUDGET) -> None:
         if dim < 2 or dim % 2:
             raise InputError(f"the sketch dimension must be even and at least 2, not {dim}")
-        if dim > 2 * _PAIRS_PER_COLUMN:
-            raise InputError(f"the sketch dimension must be at most {2 * _PAIRS_PER_COLUMN}, not {dim}")
+        if dim > _ROWS_PER_GROUP:
+            raise InputError(f"the sketch dimension must be at most {_ROWS_PER_GROUP}, not {dim}")
         self._dim = dim
         self.seed = seed
         self.memory_budget = memory_budget
@@ -151,56 +153,73 @@ class GaussianSketch:
 
 
 def _normal_columns(seed: int, dim: int, start: int, stop: int, device: torch.device) -> Tensor:
-    columns = torch.arange(start, stop, dtype=torch.int64, device=device)
-    pairs = torch.arange(dim // 2, dtype=torch.int64, device=device)
-    counter = pairs[:, None] + _PAIRS_PER_COLUMN * columns[None, :]
-    bits = random_bits(seed, counter)
-    even, odd = _box_muller(bits)
-    # Row 2r and 2r + 1 come from the same 64 bits.
-    return torch.stack((even, odd), dim=1).reshape(dim, stop - start)
+    groups = torch.arange(start // _LANES, -(-stop // _LANES), dtype=torch.int64, device=device)
+    rows = torch.arange(dim, dtype=torch.int64, device=device)
+    bits = random_bits(seed, rows[:, None] + _ROWS_PER_GROUP * groups[None, :])
+    # Each 64 bits as four numbers below 2^16, the lowest bits first, for four columns side by side.
+    lanes = bits.view(torch.int16).to(torch.int32).bitwise_and_(_LEVELS - 1)
+    normals = _quantiles(device).index_select(0, lanes.flatten()).view(dim, -1)
+    first = start - start % _LANES
+    return normals[:, start - first : stop - first]
 
 
-def _box_muller(bits: Tensor) -> tuple[Tensor, Tensor]:
-    """Two independent standard normal numbers from 64 uniform bits, rounded to float32.
+@cache
+def _quantiles(device: torch.device) -> Tensor:
+    """The normal distribution in 2^16 equally likely numbers, scaled to unit variance."""
+    upper = [_normal_quantile((k + 0.5) / _LEVELS) for k in range(_LEVELS // 2, _LEVELS)]
+    scale = math.sqrt(len(upper) / math.fsum(z * z for z in upper))
+    values = [scale * z for z in upper]
+    return torch.tensor([-z for z in reversed(values)] + values, dtype=torch.float64).float().to(device)
 
-    ``r cos t`` and ``r sin t`` with ``r^2 = -2 log u``, u from the upper and t from the lower 32 bits. Each
-    operation below is one correctly rounded float64 operation: do not fuse or reorder them.
+
+def _normal_quantile(u: float) -> float:
+    """The inverse of the normal distribution function for 1/2 < u < 1 - 1e-11: Wichura's algorithm AS 241 (1988).
+
+    Built from additions, multiplications, divisions and square roots only, so that it gives the same everywhere.
     """
-    radius = _negative_log(shift_right(bits, 32).double().add_(0.5).mul_(2.0**-32)).mul_(2.0).sqrt_()
-    turn = bits.bitwise_and(2**32 - 1).double().mul_(2.0**-30)  # quarter turns, in [0, 4)
-    quadrant = torch.round(turn)
-    angle = turn.sub_(quadrant).mul_(math.pi / 2)  # in [-pi/4, pi/4]
-    sine, cosine = _sine_cosine(angle)
-    quadrant = quadrant.long().bitwise_and_(3)
-    swapped = quadrant.bitwise_and(1).bool()
-    first = torch.where(swapped, sine, cosine)
-    second = torch.where(swapped, cosine, sine)
-    first = torch.where((quadrant == 1) | (quadrant == 2), -first, first)
-    second = torch.where(quadrant >= 2, -second, second)
-    return first.mul_(radius).float(), second.mul_(radius).float()
+    centred = u - 0.5
+    if centred <= 0.425:
+        r = 0.180625 - centred * centred
+        return centred * _ratio(_CENTRE, r)
+    return _ratio(_TAIL, math.sqrt(-_log(1.0 - u)) - 1.6)
 
 
-def _negative_log(u: Tensor) -> Tensor:
-    """``-log u`` to 1e-10: u = m 2^e with m around 1, and log m = 2 artanh((m - 1)/(m + 1))."""
-    mantissa, exponent = torch.frexp(u)
-    small = mantissa < math.sqrt(0.5)
-    mantissa = torch.where(small, mantissa * 2.0, mantissa)
-    exponent = torch.where(small, exponent - 1, exponent)
+def _log(x: float) -> float:
+    """``log x`` to 1e-15: x = m 2^e with m around 1, and log m = 2 artanh((m - 1)/(m + 1))."""
+    mantissa, exponent = math.frexp(x)
+    if mantissa < math.sqrt(0.5):
+        mantissa, exponent = 2.0 * mantissa, exponent - 1
     ratio = (mantissa - 1.0) / (mantissa + 1.0)
-    series = _horner(ratio * ratio, [1 / k for k in (13, 11, 9, 7, 5, 3, 1)])
-    return series.mul_(ratio).mul_(-2.0).sub_(exponent.double().mul_(math.log(2.0)))
+    series = 0.0
+    for k in range(27, 0, -2):
+        series = series * (ratio * ratio) + 1.0 / k
+    return 2.0 * ratio * series + exponent * 0.6931471805599453
 
 
-def _sine_cosine(angle: Tensor) -> tuple[Tensor, Tensor]:
-    """Taylor polynomials, exact to 1e-11 for angles up to pi/4."""
-    square = angle * angle
-    sine = _horner(square, [(-1) ** k / math.factorial(2 * k + 1) for k in range(6, -1, -1)])
-    cosine = _horner(square, [(-1) ** k / math.factorial(2 * k) for k in range(6, -1, -1)])
-    return sine.mul_(angle), cosine
+def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: float) -> float:
+    """A quotient of two polynomials, given by their coefficients from the highest power down."""
+    upper, lower = (reduce(lambda value, c: value * x + c, part, 0.0) for part in coefficients)
+    return upper / lower
 
 
-def _horner(x: Tensor, coefficients: list[float]) -> Tensor:
-    value = torch.full_like(x, coefficients[0])
-    for coefficient in coefficients[1:]:
-        value.mul_(x).add_(coefficient)
-    return value
+# Numerator and denominator of AS 241 around the centre and in the tail.
+_CENTRE = (
+    (
+        2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
+        1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0,
+    ),
+    (
+        5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
+        5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0,
+    ),
+)  # fmt: skip
+_TAIL = (
+    (
+        7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0,
+        3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0,
+    ),
+    (
+        1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+        6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0,
+    ),
+)  # fmt: skip

@@ -1,0 +1,42 @@
+"""The benchmarks run and write what they promise; times themselves are not tested."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+
+
+@pytest.mark.parametrize("verb", ["features", "selection", "training"])
+def test_a_benchmark_runs_and_is_recorded(verb, tmp_path, files):
+    command = ["benchmark", verb, "--preset", "smoke", "-o", str(tmp_path / "out")]
+    if verb != "selection":
+        command += ["--structures", str(files["train"])]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "out" / f"{verb}.json").read_text())
+    assert {"date", "commit", "machine", "versions", "preset"} <= content.keys()
+    if verb == "features":
+        network = content["networks"]["small"]
+        assert network["largest_relative_error"] < 1e-5
+        assert {"loop", "torch.func", "gradients"} <= network["milliseconds"].keys()
+        assert 0 < network["sketches"]["adaptntk srht"]["norm_error"] < 0.6
+    elif verb == "selection":
+        assert all(content["same_picks"].values())
+        assert content["same_picks"].keys() == {"naive", "bmdal_reg"}
+        # Ten times the pool, and memory within a tenth.
+        assert content["peak_memory"]["ratio"] < 1.1
+    else:
+        ours, theirs = (
+            content["networks"]["small"]["best_validation_force_rmse_mev"][k] for k in ("adaptntk", "mace_run_train")
+        )
+        assert ours == pytest.approx(theirs, rel=0.2)
+    if verb != "training":
+        assert (tmp_path / "out" / f"{verb}.png").stat().st_size > 5_000
+
+
+def test_unknown_preset(tmp_path):
+    result = CliRunner().invoke(app, ["benchmark", "selection", "--preset", "huge", "-o", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "choose one of full, smoke" in result.output
