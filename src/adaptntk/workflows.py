@@ -133,6 +133,8 @@ def fit_uncertainty(
     estimate = estimate_features(potential, [*training, *valid], projection, memory_budget, full_rows=exact)
     log.info("energy gradients of %s", estimate)
     estimate.check(memory_budget)
+    if not projection.fits(parameter_count(potential)):
+        log.info("the sketch is too large to keep and is drawn again and again: --sketch srht needs no such time")
 
     # Both sets in one pass: a sketch too large to keep is then drawn for both at once.
     direct = NoSketch() if exact else projection

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
+from adaptntk.methods.ntk_file import load_uncertainty
 from adaptntk.version import __version__
 
 
@@ -109,6 +110,21 @@ def test_exact_mode(trained, files, tmp_path, run):
     assert run("score", ntk, files["pool"], "-o", tmp_path / "scored.xyz").exit_code == 0
 
 
+@pytest.mark.parametrize("kind", ["srht", "sparse"])
+def test_structured_sketches(trained, files, parts, fitted, tmp_path, run, kind):
+    """From the command line into the file and back, with the scores of the Gaussian sketch up to the sketch error."""
+    output = run(
+        "fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "s.ntk",
+        "--sketch", kind, "--lam", fitted.ridge.lam,
+    ).output  # fmt: skip
+    assert f"sketched to 512 by {kind} (the theorem is for gaussian)" in output
+    assert "(exact scores)" in output
+    loaded = load_uncertainty(tmp_path / "s.ntk", model=trained.source)
+    scores, expected = (uncertainty.score(parts["test"]).variance for uncertainty in (loaded, fitted))
+    assert np.max(np.abs(scores - expected) / (fitted.ridge.lam + expected)) < 0.3
+    assert np.corrcoef(scores, expected)[0, 1] > 0.98
+
+
 def test_a_sketch_too_large_to_check_is_estimated(trained, files, tmp_path, run):
     result = run(
         "fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "a.ntk",
@@ -143,7 +159,7 @@ def test_demo(tmp_path, run):
 
 
 def test_help_is_quick_and_complete(run):
-    for verb in ("train", "fit", "score", "select", "evaluate", "demo", "data"):
+    for verb in ("train", "fit", "score", "select", "evaluate", "demo", "data", "benchmark"):
         result = run(verb, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.output

@@ -70,7 +70,7 @@ def benchmark_selection(output: str | Path, preset: str = "full", progress: Prog
         "by_dim": [
             {"dim": p, **_seconds(plan.pools[1], p, plan)} for p in progress(plan.dims, "dimensions", len(plan.dims))
         ],
-        "peak_memory": _peak_memory(plan),
+        "peak_memory": _peak_memory(plan) if sys.platform == "linux" else None,
     }
     save_result(folder, "selection", result)
     draw_selection_cost(folder)
@@ -194,14 +194,16 @@ def _peak_memory(plan: Plan) -> dict[str, Any]:
     }
 
 
-# Runs the command line, then prints the peak memory of the process in KiB.
+# Runs the command line, then prints the peak memory of the process in KiB. (Not from getrusage: a new process begins
+# with the peak of the one that started it.)
 _RUN = """
-import resource, sys
+import pathlib, sys
 from adaptntk.cli.app import app
 try:
     app()
 finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    status = pathlib.Path("/proc/self/status").read_text()
+    print(status.split("VmHWM:")[1].split()[0], file=sys.stderr)
 """
 
 

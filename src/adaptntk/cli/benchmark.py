@@ -65,8 +65,9 @@ def selection(output: Output = Path("benchmark"), preset: Preset = "full") -> No
         console.out.print(_ratio(name, value) if isinstance(value, dict) else f"{name} = {value}")
     verdicts = [f"{who} {'yes' if same else 'NO'}" for who, same in result["same_picks"].items()]
     console.out.print(f"same picks: {', '.join(verdicts)}")
-    peaks = ", ".join(f"{int(n):,} structures {gib:.3f} GiB" for n, gib in result["peak_memory"]["gibibytes"].items())
-    console.out.print(f"peak memory of select --store: {peaks} (ratio {result['peak_memory']['ratio']:.3f})")
+    if (memory := result["peak_memory"]) is not None:
+        peaks = ", ".join(f"{int(n):,} structures {gib:.3f} GiB" for n, gib in memory["gibibytes"].items())
+        console.out.print(f"peak memory of select --store: {peaks} (ratio {memory['ratio']:.3f})")
     console.out.print(f"wrote {output / 'selection.json'} and {output / 'selection.png'}")
 
 

@@ -97,7 +97,7 @@ def summary(fitted: "NTKUncertainty") -> list[str]:
         f"model        {fitted.potential.description}, {parameter_count(fitted.potential):,} parameters",
         f"ridge        alpha {ridge.alpha:.2g}, lam {ridge.lam:.4g} ({ridge.reason})",
         f"dimension    effective {ridge.effective_dimension:.1f} of {n} training structures; "
-        f"features {'full' if fitted.sketch.kind == 'none' else f'sketched to {fitted.features.shape[1]}'}, "
+        f"features {_features_line(fitted)}, "
         f"normalised: {fitted.normalise}",
     ]
     if calibration is not None:
@@ -124,3 +124,12 @@ def bound_line(quantile: float, structures: int) -> str:
     # The coverage that one calibration set achieves follows a beta distribution around the stated one.
     spread = 100 * np.sqrt(0.9 * 0.1 / (structures + 2))
     return f"bound        force error below {quantile:.2f} sigma for 90 % (± {spread:.0f}) of new structures like these"
+
+
+def _features_line(fitted: "NTKUncertainty") -> str:
+    if fitted.sketch.kind == "none":
+        return "full"
+    line = f"sketched to {fitted.features.shape[1]}"
+    if fitted.sketch.kind != "gaussian":
+        line += f" by {fitted.sketch.kind} (the theorem is for gaussian)"
+    return line
