@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, NullFormatter
 
 from adaptntk.files import write_atomically
 from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS
@@ -39,8 +40,10 @@ def draw_features(folder: Path) -> Path:
     _lines(axes[2], data["by_dim"], "dim", "milliseconds", "dimension p of the sketch")
     axes[0].set_ylabel("ms per structure")
     axes[2].set_title("projection of gradients, S kept", fontsize=10)
-    axes[0].set_title(data["structures"], fontsize=10)
-    axes[1].set_title("clusters of that molecule", fontsize=10)
+    axes[0].set_title(f"batches of {data['batch']} {data['structures'].split()[-1]}", fontsize=10)
+    axes[1].set_title("clusters of that molecule, batches of 4", fontsize=10)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=3, fontsize=9, frameon=False)
+    axes[2].legend(fontsize=9, frameon=False)
     return _save(figure, folder / "features.png")
 
 
@@ -52,6 +55,7 @@ def draw_selection_cost(folder: Path) -> Path:
     _lines(axes[0], data["by_pool"], "candidates", "seconds", f"candidates (p = {data['dim']})")
     _lines(axes[1], data["by_dim"], "dim", "seconds", f"dimension p ({data['by_pool'][1]['candidates']:,} candidates)")
     axes[0].set_ylabel(f"seconds for {data['picks']} picks")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper left", ncols=2, fontsize=9, frameon=False)
     return _save(figure, folder / "selection.png")
 
 
@@ -75,8 +79,11 @@ def _lines(axis: Axes, points: list[dict[str, Any]], x: str, y: str, label: str)
             linewidth=0,
         )
     axis.set(xscale="log", yscale="log", xlabel=label)
+    axis.set_xticks([point[x] for point in points], [f"{point[x]:,}" for point in points], fontsize=8)
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    for which in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+        which(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
     axis.grid(which="both", alpha=0.2)
-    axis.legend(fontsize=8, frameon=False)
 
 
 def _save(figure: Figure, path: Path) -> Path:
