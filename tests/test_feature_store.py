@@ -111,6 +111,33 @@ def test_two_writers(store, rows):
         reopen(store)
 
 
+def test_rows_without_entries_of_a_killed_writer(store, rows):
+    """A second process has the store open when the first dies between its rows and their entries."""
+    with (store.folder / "rows.bin").open("ab") as file:
+        file.write(b"x" * 50)
+    store.append(["c" * 64], rows[:1])
+    assert torch.equal(store.rows(store.find(["c" * 64]))[0:1], rows[:1])
+    reopen(store).check(np.arange(6))
+
+
+def test_a_full_disk_leaves_the_store_as_it_was(store, rows, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        store.append(["c" * 64], rows[:1])
+    monkeypatch.undo()
+    assert len(reopen(store)) == 5
+    store.append(["c" * 64], rows[:1])
+    assert len(reopen(store)) == 6
+
+
+def test_a_row_that_is_not_there(store):
+    with pytest.raises(InputError, match="have no row"):
+        store.rows(np.array([0, -1]))
+
+
 def test_selection_from_a_file_is_that_from_memory(tmp_path, features):
     train, candidates, lam = features
     from adaptntk.core.posterior import Posterior

@@ -18,6 +18,7 @@ ROWS = [
     {"features", "feature_store"},
     {"methods"},
     {"evaluation", "training", "testing"},
+    {"workbench"},
     {"report"},
     {"workflows"},
     {"benchmark"},

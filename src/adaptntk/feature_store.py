@@ -8,11 +8,12 @@ A store is a folder of three files:
 
 Both binary files only grow. A row counts once its index entry is there, and the rows are on disk before their
 entries are written: whatever an interruption leaves behind is cut off when the store is opened again. Rows are
-mapped into memory, not read, so a store may be larger than the memory.
+read when they are used, a part at a time, so a store may be larger than the memory.
 """
 
 import contextlib
 import json
+import logging
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaptntk.core.rows import chunk_size
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.files import check_folder, make_folder, write_atomically
 
@@ -31,6 +33,8 @@ try:
     import fcntl
 except ImportError:  # not a Unix system: two processes must not write to one store
     fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 _ENTRY = np.dtype([("hash", "S32"), ("checksum", "<u4")])
@@ -83,6 +87,8 @@ class FeatureStore:
         with self._lock():
             if self._index.stat().st_size != len(self) * _ENTRY.itemsize:
                 raise InputError(f"{self.folder}: another process has changed the feature store; start again")
+            # Another process may have been killed between its rows and their entries.
+            self._cut(len(self))
             for path, content in ((self._rows, values), (self._index, entries)):
                 try:
                     with path.open("ab") as file:
@@ -90,21 +96,28 @@ class FeatureStore:
                         file.flush()
                         os.fsync(file.fileno())
                 except OSError as error:
-                    self._drop_incomplete()
+                    self._cut(len(self))
                     raise InputError(f"cannot write {path}: {error.strerror or error}") from None
         self._parts.append(entries)
         self._sorted = None
 
     def check(self, numbers: NDArray[np.int64]) -> None:
         """Compare rows with their checksums."""
-        mapped, checksums = self._map(), self._entries["checksum"]
-        for number in numbers.tolist():
-            if zlib.crc32(mapped[number].tobytes()) != int(checksums[number]):
-                raise InputError(f"{self._rows}: row {number} is damaged; remove the folder, its rows are made again")
+        checksums = self._entries["checksum"]
+        step = chunk_size(self.rows(numbers))
+        for start in range(0, len(numbers), step):
+            part = numbers[start : start + step]
+            for number, row in zip(part.tolist(), self.read(part), strict=True):
+                if zlib.crc32(row.tobytes()) != int(checksums[number]):
+                    raise InputError(
+                        f"{self._rows}: row {number} is damaged; remove the folder, its rows are made again"
+                    )
 
     def rows(self, numbers: NDArray[np.int64], device: torch.device | str = "cpu") -> "StoredRows":
         """These rows as a matrix that is read when it is used."""
-        return StoredRows(self._map(), numbers, torch.device(device))
+        if len(numbers) and int(numbers.min()) < 0:
+            raise InputError(f"{self.folder}: some of the structures have no row in the feature store")
+        return StoredRows(self, numbers, torch.device(device))
 
     @property
     def _entries(self) -> NDArray[Any]:
@@ -119,15 +132,18 @@ class FeatureStore:
     def _index(self) -> Path:
         return self.folder / "index.bin"
 
-    def _map(self) -> NDArray[np.float64]:
-        if not len(self):
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Copies of rows. The file is mapped for the moment only: pages that stay mapped count as memory."""
+        if not len(numbers):
             return np.zeros((0, self.dim))
-        return np.memmap(self._rows, dtype="<f8", mode="r", shape=(len(self), self.dim))
+        mapped = np.memmap(self._rows, dtype="<f8", mode="r", shape=(len(self), self.dim))
+        return np.array(mapped[numbers])
 
     def _check_header(self, header: dict[str, Any]) -> None:
         path = self.folder / "store.json"
         if not path.exists():
-            if any(self.folder.iterdir()):
+            # An interrupted start leaves a temporary file behind, which is hidden.
+            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise InputError(f"{self.folder}: not a feature store, and not empty; choose another folder")
             text = json.dumps(header, indent=1) + "\n"
             write_atomically(path, lambda temporary: temporary.write_text(text))
@@ -145,13 +161,16 @@ class FeatureStore:
 
     def _drop_incomplete(self) -> None:
         """Cut off what an interrupted process has written in part."""
-        for path in (self._rows, self._index):
-            path.touch()
-        count = min(self._rows.stat().st_size // self._row_bytes, self._index.stat().st_size // _ENTRY.itemsize)
         with self._lock():
-            for path, size in ((self._rows, self._row_bytes), (self._index, _ENTRY.itemsize)):
-                if path.stat().st_size > count * size:
-                    os.truncate(path, count * size)
+            for path in (self._rows, self._index):
+                path.touch()
+            self._cut(min(self._rows.stat().st_size // self._row_bytes, self._index.stat().st_size // _ENTRY.itemsize))
+
+    def _cut(self, count: int) -> None:
+        """Keep the first rows only. The caller holds the lock."""
+        for path, size in ((self._rows, self._row_bytes), (self._index, _ENTRY.itemsize)):
+            if path.stat().st_size > count * size:
+                os.truncate(path, count * size)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -159,26 +178,28 @@ class FeatureStore:
             try:
                 if fcntl is not None:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise InputError(f"{self.folder}: another process is writing to the feature store") from None
+            except OSError:
+                log.warning("%s: the file system has no locks; let one process at a time write to it", self.folder)
             yield
 
 
 class StoredRows:
     """Some rows of a store, in an order of their own; parts of it are read when they are asked for."""
 
-    def __init__(self, mapped: NDArray[np.float64], numbers: NDArray[np.int64], device: torch.device) -> None:
-        self._mapped = mapped
+    def __init__(self, store: FeatureStore, numbers: NDArray[np.int64], device: torch.device) -> None:
+        self._store = store
         self._numbers = numbers
         self._device = device
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self._numbers), self._mapped.shape[1]
+        return len(self._numbers), self._store.dim
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, key: slice | Tensor) -> Tensor:
         numbers = self._numbers[key if isinstance(key, slice) else key.cpu().numpy()]
-        return torch.from_numpy(np.array(self._mapped[numbers])).to(self._device)
+        return torch.from_numpy(self._store.read(numbers)).to(self._device)

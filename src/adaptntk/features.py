@@ -78,6 +78,7 @@ def extract_features(
     chunk = chunk_size(potential, sketch, memory_budget)
     collected = torch.empty(min(chunk, len(structures)), parameters, dtype=potential.dtype, device=device)
     waiting: list[int] = []
+    sizes = structure_sizes(structures).astype(float)
 
     def project() -> None:
         rows[torch.tensor(waiting, device=device)] = sketch.apply(collected[: len(waiting)])
@@ -86,9 +87,9 @@ def extract_features(
     for batch in _batches(potential, structures, chunk, memory_budget, progress):
         if len(waiting) + len(batch) > chunk:
             project()
-        sizes = torch.tensor([len(structures[index]) for index, _ in batch], dtype=potential.dtype, device=device)
+        scale = torch.tensor(sizes[[index for index, _ in batch]] ** power, dtype=potential.dtype, device=device)
         gradients = energy_gradients(potential, [graph for _, graph in batch])
-        torch.div(gradients, sizes[:, None] ** power, out=collected[len(waiting) : len(waiting) + len(batch)])
+        torch.div(gradients, scale[:, None], out=collected[len(waiting) : len(waiting) + len(batch)])
         waiting += [index for index, _ in batch]
     if waiting:
         project()
@@ -102,15 +103,16 @@ def _batches(
     held = getattr(potential, "gradient_memory", None)
     order = np.argsort(structure_sizes(structures), kind="stable").tolist()
     batch: list[tuple[int, Any]] = []
-    memory = 0
+    largest = 0
     for index in progress(order, "energy gradients", len(order)):
         graph = potential.graph(structures[index])
         needed = held(graph) if held is not None else 0
-        if batch and (memory + needed > memory_budget // 8 or len(batch) == min(most, _LARGEST_BATCH)):
+        # All are padded to the largest of them.
+        largest = max(largest, needed)
+        if batch and ((len(batch) + 1) * largest > memory_budget // 8 or len(batch) == min(most, _LARGEST_BATCH)):
             yield batch
-            batch, memory = [], 0
+            batch, largest = [], needed
         batch.append((index, graph))
-        memory += needed
     if batch:
         yield batch
 
@@ -165,7 +167,8 @@ def estimate_features(
 def _projection_seconds(potential: Potential, sketch: Sketch, chunk: int, chunks: int) -> float:
     """Time to project so many collections: the first time S is drawn, later only if it could not be kept."""
     parameters = parameter_count(potential)
-    columns = min(parameters, 4096)
+    # Structured sketches have costs that do not grow with the columns: a probe must be wide to show the others.
+    columns = min(parameters, 4096 if sketch.kind == "gaussian" else 2**18)
     # A sketch of its own: the probe's blocks are of no use to the work itself.
     trial = make_sketch(sketch.kind, sketch.dim(parameters), sketch.seed)
     probe = torch.zeros(chunk, columns, dtype=potential.dtype, device=potential.device)

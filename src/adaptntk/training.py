@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from ase import Atoms
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from adaptntk.data.splits import check_disjoint
@@ -28,6 +29,7 @@ from adaptntk.data.structures import (
 from adaptntk.errors import InputError
 from adaptntk.files import check_writable, write_atomically
 from adaptntk.models.mace import DTYPES, MACEGraph, MACEPotential, load_mace, mean_neighbours, save_mace
+from adaptntk.models.mace_dropout import insert_dropout, remove_dropout
 from adaptntk.models.mace_network import PAPER, SMALL, Architecture, EnergyReference, build_network
 from adaptntk.models.protocol import choose_device
 
@@ -52,6 +54,7 @@ class Recipe:
             the training set is zero. With so small an energy weight the optimiser leaves it wrong for long;
             forces and gradient features do not depend on it. Off in the paper's recipe.
         gradient_clip: largest norm of a step's gradient; 0 for none (paper).
+        dropout: rate of dropout in the last readout while training; 0 for none.
     """
 
     architecture: Architecture
@@ -67,6 +70,7 @@ class Recipe:
     centre_energies: bool = True
     gradient_clip: float = 10.0
     weight_decay: float = 0.01
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate"):
@@ -144,12 +148,15 @@ def train(
     dtype: str = "float32",
     resume: bool = False,
     on_epoch: Callable[[EpochReport], None] = lambda report: None,
+    snapshots: bool = False,
 ) -> Trained:
     """Train a network and write the best one, by validation loss, to ``output``.
 
-    Each epoch ends with a checkpoint beside the output; with ``resume`` an interrupted training goes on
-    from there and ends with the same weights as if it had not been interrupted. The checkpoint is removed
-    when the training is complete; to resume a complete training changes nothing.
+    With ``snapshots`` the weights of up to 20 epochs, evenly spaced over the last quarter, are written to
+    ``output.snapshots`` as well, for `read_snapshots`. Each epoch ends with a checkpoint beside the output; with
+    ``resume`` an interrupted training goes on from there and ends with the same weights as if it had not been
+    interrupted. The checkpoint is removed when the training is complete; to resume a complete training changes
+    nothing.
     """
     output = Path(output)
     check_writable(output)
@@ -159,6 +166,8 @@ def train(
     identity = _identity(train, valid, recipe, seed, dtype)
     reference = energy_reference(train, recipe)
     module = build_network(recipe.architecture, reference, DTYPES[dtype], seed).to(choose_device(device))
+    if recipe.dropout:
+        insert_dropout(module, recipe.dropout)
     potential = MACEPotential(module, fingerprint=identity)
     train_set, valid_set = (_labelled(potential, frames) for frames in (train, valid))
     optimiser = torch.optim.AdamW(
@@ -167,14 +176,16 @@ def train(
     checkpoint = _Checkpoint(output.with_name(output.name + ".checkpoint"), identity)
     best = _Best(0, math.inf, _copy_weights(module))
     first = 0
+    taken: dict[str, Tensor] = {}
     if resume and output.exists() and not checkpoint.path.exists():
         log.info("%s is complete: nothing to resume", output)
         return _finished(output, device, valid, recipe, best_epoch=None)
     if resume and (loaded := checkpoint.load(module, optimiser)) is not None:
-        first, best = loaded
+        first, best, taken = loaded
     for epoch in range(first, recipe.epochs):
         began = time.perf_counter()
-        train_loss = _run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
+        with torch.random.fork_rng(enabled=recipe.dropout > 0):
+            train_loss = _run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
         errors = _validate(potential, valid_set, recipe, centred=recipe.centre_energies)
         if not math.isfinite(errors.loss):
             raise InputError(
@@ -183,15 +194,44 @@ def train(
         improved = errors.loss < best.loss
         if improved:
             best = _Best(epoch + 1, errors.loss, _copy_weights(module))
-        checkpoint.save(epoch + 1, module, optimiser, best)
+        if snapshots and epoch in snapshot_epochs(recipe.epochs):
+            taken |= {f"{epoch}/{name}": tensor.detach().clone() for name, tensor in module.named_parameters()}
+        checkpoint.save(epoch + 1, module, optimiser, best, taken)
         seconds = time.perf_counter() - began
         on_epoch(EpochReport(epoch + 1, recipe.epochs, train_loss, errors, improved, seconds))
     module.load_state_dict(best.weights)
     if recipe.centre_energies:
         _centre_energies(potential, train_set, recipe)
+    remove_dropout(module)
+    if taken:
+        contents = {name: tensor.cpu().contiguous() for name, tensor in taken.items()}
+        write_atomically(snapshot_file(output), lambda temporary: save_file(contents, temporary))
     save_mace(module.cpu(), output)
     checkpoint.remove()
     return _finished(output, device, valid, recipe, best.epoch)
+
+
+def snapshot_epochs(epochs: int) -> list[int]:
+    """Up to 20 epochs (counted from 0), evenly spaced over the last quarter; always the last."""
+    first = epochs - max(1, epochs // 4)
+    return sorted({int(epoch) for epoch in np.linspace(first, epochs - 1, min(20, epochs - first)).round()})
+
+
+def snapshot_file(model: str | Path) -> Path:
+    """Where the snapshots of a model's training are."""
+    return Path(model).with_name(Path(model).name + ".snapshots")
+
+
+def read_snapshots(model: str | Path) -> list[dict[str, Tensor]]:
+    """The weights that `train` kept, in the order of the epochs."""
+    path = snapshot_file(model)
+    if not path.exists():
+        raise InputError(f"{path}: no such file; train the model with snapshots")
+    found: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in load_file(path).items():
+        epoch, name = key.split("/", 1)
+        found.setdefault(int(epoch), {})[name] = tensor
+    return [found[epoch] for epoch in sorted(found)]
 
 
 def _finished(output: Path, device: str, valid: Sequence[Atoms], recipe: Recipe, best_epoch: int | None) -> Trained:
@@ -271,9 +311,13 @@ def _run_epoch(
     epoch: int,
     seed: int,
 ) -> float:
-    # The order is a function of seed and epoch alone, so that a resumed training repeats it.
-    order = np.random.default_rng([seed, epoch]).permutation(len(data))
+    # The order is a function of seed and epoch alone, so that a resumed training repeats it; so are the masks.
+    rng = np.random.default_rng([seed, epoch])
+    order = rng.permutation(len(data))
+    if recipe.dropout:
+        torch.manual_seed(int(rng.integers(2**62)))
     batches = _batches(len(data), recipe.batch_size, order)
+    potential.module.train()
     total = torch.zeros((), dtype=torch.float64, device=potential.device)
     for step, indices in enumerate(batches):
         if recipe.cosine:
@@ -294,6 +338,7 @@ def _run_epoch(
 
 def _validate(potential: MACEPotential, data: _Labelled, recipe: Recipe, centred: bool = False) -> ValidationErrors:
     """Errors on a set; ``centred`` leaves the constant out of the energy error, as it will be set in the end."""
+    potential.module.eval()
     energy_sum = force_sum = force_count = 0.0
     per_atom: list[float] = []
     for indices in _batches(len(data), recipe.batch_size, np.arange(len(data))):
@@ -354,18 +399,28 @@ class _Checkpoint:
     path: Path
     identity: str
 
-    def save(self, epochs: int, module: torch.nn.Module, optimiser: torch.optim.Optimizer, best: _Best) -> None:
+    def save(
+        self,
+        epochs: int,
+        module: torch.nn.Module,
+        optimiser: torch.optim.Optimizer,
+        best: _Best,
+        snapshots: dict[str, Tensor],
+    ) -> None:
         state = {
             "identity": self.identity,
             "epochs": epochs,
             "weights": module.state_dict(),
             "optimiser": optimiser.state_dict(),
             "best": vars(best),
+            "snapshots": snapshots,
         }
         write_atomically(self.path, lambda temporary: torch.save(state, temporary))
 
-    def load(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> tuple[int, _Best] | None:
-        """Put module and optimiser back to where they were; how many epochs are done, and the best of them."""
+    def load(
+        self, module: torch.nn.Module, optimiser: torch.optim.Optimizer
+    ) -> tuple[int, _Best, dict[str, Tensor]] | None:
+        """Put module and optimiser back to where they were; epochs done, the best of them, and snapshots."""
         if not self.path.exists():
             log.info("no checkpoint at %s: starting from the beginning", self.path)
             return None
@@ -381,7 +436,7 @@ class _Checkpoint:
         module.load_state_dict(state["weights"])
         optimiser.load_state_dict(state["optimiser"])
         log.info("resuming after epoch %d", state["epochs"])
-        return state["epochs"], _Best(**state["best"])
+        return state["epochs"], _Best(**state["best"]), state["snapshots"]
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -1,6 +1,8 @@
 """The fast twin against the stock network, and batched gradients against one backward pass per structure."""
 
+import copy
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import ase.build
@@ -217,6 +219,43 @@ def test_devices(structures, device):
     assert rows.device.type == device
     expected = energy_gradients_one_by_one(fast, graphs)
     assert torch.allclose(rows, expected, rtol=1e-8, atol=1e-10 * float(expected.abs().max()))
+
+
+def test_threads_do_not_disturb_each_other(structures):
+    """The twin keeps the layout of its batch while it works: calls must wait for one another."""
+    fast = potential("plain", fast=True)
+    graphs = [[fast.graph(atoms)] for atoms in structures[:4]]
+    expected = [float(fast.energies(graph).detach()) for graph in graphs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda graph: float(fast.energies(graph).detach()), graphs * 10))
+    assert np.allclose(found, expected * 10, rtol=0, atol=1e-10)
+
+
+def test_a_structure_with_nan_does_not_spoil_its_batch(structures):
+    fast = potential("plain", fast=True)
+    broken = fast.graph(structures[2])
+    broken.positions[0] = torch.nan
+    rows = fast.energy_gradients([broken, *(fast.graph(atoms) for atoms in (structures[0], structures[3]))])
+    assert torch.isfinite(rows).all(1).tolist() == [False, True, True]
+
+
+def test_without_gradients_enabled_and_after_inference_mode(structures):
+    fast = MACEPotential(network.__wrapped__("plain"), "0" * 64)
+    graphs = [fast.graph(atoms) for atoms in structures[:2]]
+    with torch.inference_mode():
+        fast.energies(graphs)
+    with torch.no_grad():
+        rows = fast.energy_gradients(graphs)
+    assert torch.allclose(rows, energy_gradients_one_by_one(fast, graphs), rtol=1e-9, atol=1e-12)
+
+
+def test_a_copy_is_a_network_of_its_own(structures):
+    fast = potential("plain", fast=True)
+    copied = copy.deepcopy(fast)
+    with torch.no_grad():
+        for _, tensor in copied.parameters():
+            tensor.zero_()
+    assert not np.allclose(fast.predict(structures[:1]).energies, copied.predict(structures[:1]).energies)
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 1, 1], [2, 0, 1, 0, 2, 2], [1, 1, 1], [0], [3, 3, 0]])

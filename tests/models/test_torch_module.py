@@ -15,13 +15,14 @@ class PairNetwork(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = torch.nn.Embedding(10, 4)
+        self.scale = torch.nn.Parameter(torch.tensor(0.7))
         self.body = torch.nn.Sequential(torch.nn.Linear(5, 16), torch.nn.SiLU(), torch.nn.Linear(16, 1))
 
     def forward(self, positions, numbers):
         first, second = torch.triu_indices(len(numbers), len(numbers), 1)
         distance = (positions[first] - positions[second]).norm(dim=1, keepdim=True)
         species = self.embedding(numbers[first]) + self.embedding(numbers[second])
-        return (self.body(torch.cat([torch.exp(-distance), species], dim=1)) / distance).sum()
+        return (self.body(torch.cat([torch.exp(-distance), species], dim=1)) / distance).sum() * self.scale
 
 
 @pytest.fixture(params=[torch.float32, torch.float64])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.posterior import FeaturePosterior, inner_products
-from adaptntk.core.rows import CHUNK, Rows, chunks
+from adaptntk.core.rows import Rows, chunk_size, chunks
 from adaptntk.core.theory import decision_gap
 from adaptntk.errors import InputError
 
@@ -117,7 +117,7 @@ class _FallingScores:
                 return index, float(bounds[index])
             highest = bounds.topk(min(block, len(bounds))).indices
             stale = highest[allowed[highest] & (self.accounted[highest] < self.picked)]
-            for part in stale.split(CHUNK):
+            for part in stale.split(chunk_size(self.candidates)):
                 self._refresh(part)
             # Where many old bounds are useless, to find that out in small steps would cost more than the work.
             block *= 4

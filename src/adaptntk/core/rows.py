@@ -5,8 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-# Rows that are worked on together: 16 MB of 512 numbers each, which stay in the processor's cache.
-CHUNK = 4096
+# Rows are worked on in parts of about so many bytes: few enough to stay in the processor's cache.
+_CHUNK_BYTES = 4 * 2**20
 
 
 class Rows(Protocol):
@@ -21,8 +21,14 @@ class Rows(Protocol):
         """The rows of a range, or of a list of numbers."""
 
 
-def chunks(rows: Rows, size: int = CHUNK) -> Iterator[tuple[slice, Tensor]]:
+def chunk_size(rows: Rows) -> int:
+    """How many rows are worked on together."""
+    return max(1, _CHUNK_BYTES // (8 * max(1, rows.shape[1])))
+
+
+def chunks(rows: Rows) -> Iterator[tuple[slice, Tensor]]:
     """Consecutive parts, each with its range."""
+    size = chunk_size(rows)
     for start in range(0, len(rows), size):
         part = slice(start, min(start + size, len(rows)))
         yield part, rows[part]

@@ -33,7 +33,7 @@ from adaptntk.errors import InputError
 from adaptntk.feature_store import FeatureStore, StoredRows
 from adaptntk.features import NORMALISATIONS, extract_features
 from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import Potential, Predictions, check_species, parameter_count
+from adaptntk.models.protocol import Potential, Predictions, check_species, parameter_count, parameters_hash
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -176,14 +176,28 @@ class NTKUncertainty:
             calibration_hashes=tuple(structure_hash(atoms) for atoms in used),
         )
 
-    def features_of(self, structures: Sequence[Atoms], name: str = "structures", progress: Progress = silent) -> Tensor:
-        """Feature rows of any structures, as the posterior expects them."""
+    def features_of(
+        self,
+        structures: Sequence[Atoms],
+        name: str = "structures",
+        progress: Progress = silent,
+        numbers: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Feature rows of any structures, as the posterior expects them.
+
+        ``name`` and ``numbers`` are what errors call the set and its frames.
+        """
         if not structures:
             raise InputError(f"{name}: no structures")
         check_species(self.potential, structures, name)
         rows = extract_features(self.potential, structures, self.sketch, self.normalise, self.memory_budget, progress)
-        check_finite(rows, name)
+        check_finite(rows, name, numbers)
         return rows
+
+    def _structures_at_once(self, most: int) -> int:
+        """How many rows may be held beside everything else: an eighth of the budget."""
+        row = 8 * self.sketch.dim(parameter_count(self.potential))
+        return int(np.clip(self.memory_budget // 8 // row, 1, most))
 
     def open_store(self, folder: str | Path) -> FeatureStore:
         """A store of features on disk that fits this model, sketch and normalisation; made if it is not there."""
@@ -191,6 +205,8 @@ class NTKUncertainty:
         identity = {
             "model": self.potential.fingerprint,
             "precision": str(self.potential.dtype).removeprefix("torch."),
+            "head": getattr(self.potential, "head", None),
+            "parameters": parameters_hash(self.potential),
             "sketch": sketch_spec(self.sketch, parameters),
             "normalise": self.normalise,
         }
@@ -213,21 +229,25 @@ class NTKUncertainty:
         first = {hashes[index]: index for index in reversed(range(len(hashes))) if numbers[index] < 0}
         missing = sorted(first.values())
         log.info("%d of %d structures are in the feature store", len(hashes) - len(missing), len(hashes))
-        for start in progress(range(0, len(missing), STORE_STEP), "energy gradients", -(-len(missing) // STORE_STEP)):
-            part = missing[start : start + STORE_STEP]
+        step = self._structures_at_once(STORE_STEP)
+        for start in progress(range(0, len(missing), step), "energy gradients", -(-len(missing) // step)):
+            part = missing[start : start + step]
             frames = [structures[index] for index in part]
-            store.append([hashes[index] for index in part], self.features_of(frames, name))
+            store.append([hashes[index] for index in part], self.features_of(frames, name, numbers=part))
         return store.rows(store.find(hashes), self.potential.device)
 
     def score(self, structures: Sequence[Atoms], name: str = "structures", progress: Progress = silent) -> Scores:
         """The uncertainty of each structure; a part of the features at a time is held in memory."""
         if not structures:
             raise InputError(f"{name}: no structures")
-        starts = range(0, len(structures), SCORE_STEP)
+        step = self._structures_at_once(SCORE_STEP)
+        starts = range(0, len(structures), step)
         if len(starts) == 1:
             return self.score_features(self.features_of(structures, name, progress), structures)
         parts = [
-            self.posterior.variance(self.features_of(structures[start : start + SCORE_STEP], name))
+            self.posterior.variance(
+                self.features_of(structures[start : start + step], name, numbers=range(start, len(structures)))
+            )
             for start in progress(starts, "energy gradients", len(starts))
         ]
         return self.scores_of_variance(torch.cat(parts).cpu().numpy(), structures)
@@ -350,11 +370,12 @@ def choose_normalisation(normalise: str, train: Sequence[Atoms]) -> str:
     return "per_atom" if len({len(atoms) for atoms in train}) > 1 else "none"
 
 
-def check_finite(rows: Tensor, name: str) -> None:
+def check_finite(rows: Tensor, name: str, numbers: Sequence[int] | None = None) -> None:
     """Refuse structures on which the model itself breaks down."""
     finite = torch.isfinite(rows).all(dim=1)
     if not bool(finite.all()):
         index = int((~finite).nonzero()[0])
+        index = index if numbers is None else numbers[index]
         raise InputError(f"{name}, frame {index}: the model's gradient is NaN or infinite; remove the frame")
 
 

@@ -1,6 +1,5 @@
 """The ``.ntk`` file: one safetensors file, tensors plus a JSON header. Never a pickle."""
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -26,10 +25,11 @@ from adaptntk.files import write_atomically
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.models.load import load_potential
-from adaptntk.models.protocol import Potential, parameter_count
+from adaptntk.models.protocol import Potential, parameter_count, parameters_hash
 from adaptntk.version import __version__
 
-FORMAT = 1
+# 2: other normal numbers in the Gaussian sketch.
+FORMAT = 2
 
 
 def save_uncertainty(uncertainty: NTKUncertainty, path: str | Path) -> None:
@@ -173,12 +173,6 @@ def _check_same_model(path: Path, header: dict[str, Any], potential: Potential) 
         raise MismatchError(
             f"{path}: was fitted for head {header['head']!r} of the model, not {getattr(potential, 'head', None)!r}"
         )
-
-
-def parameters_hash(potential: Potential) -> str:
-    """SHA-256 of the names and shapes of the parameters: the meaning of the gradient's columns."""
-    listing = [f"{name} {tuple(tensor.shape)}" for name, tensor in potential.parameters()]
-    return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
 def _calibration(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Calibration | None:

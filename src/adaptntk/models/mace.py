@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,8 @@ from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
+# A ZBL repulsion reaches as far as two covalent radii, 5.2 Å at most, whatever the cutoff.
+_LONGEST_PAIR = 6.0
 SUPPORTED = ("MACE", "ScaleShiftMACE")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -127,8 +130,7 @@ class MACEPotential:
         _make_trainable(module)
         unknown = unknown_layers(module)
         self.network = FastNetwork(module) if fast and not unknown else None
-        # What stands in the way of batched gradients, until it has been said.
-        self._unknown = unknown if self.network is None else self.network.unknown_parameters()
+        self._unknown_layers = unknown
         self._announced = not fast
         self._place_of_number = {number: place for place, number in enumerate(self.atomic_numbers)}
 
@@ -162,7 +164,7 @@ class MACEPotential:
             cell=place(cell),
             elements=elements,
             neighbours=np.bincount(edge_index[1], minlength=len(atoms)),
-            beyond=place(_translation_beyond(cell, self.cutoff)),
+            beyond=place(_translation_beyond(cell, max(self.cutoff, _LONGEST_PAIR))),
         )
 
     def batch(self, graphs: Sequence[MACEGraph], layout: Layout | None = None) -> dict[str, Tensor]:
@@ -232,13 +234,17 @@ class MACEPotential:
 
     def energy_gradients(self, graphs: Sequence[MACEGraph]) -> Tensor | None:
         """Rows ``dE(x)/dtheta`` of a batch in one backward pass; None if the network has unknown parts."""
-        if self.network is None or self._unknown:
+        if not graphs:
+            return None
+        # Asked each time: somebody may have frozen or released parameters meanwhile.
+        unknown = self._unknown_layers if self.network is None else self.network.unknown_parameters()
+        if self.network is None or unknown:
             if not self._announced:
-                more = f" and {len(self._unknown) - 3} more" if len(self._unknown) > 3 else ""
+                more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
                 log.warning(
                     "gradients are computed one structure at a time, several times slower than at once, because this "
                     "network has parts that adaptntk does not know: %s",
-                    ", ".join(self._unknown[:3]) + more,
+                    ", ".join(unknown[:3]) + more,
                 )
                 self._announced = True
             return None
@@ -257,6 +263,18 @@ class MACEPotential:
             atom_energies += _split(output["node_energy"], sizes)
             features += _split(output["node_feats"], sizes)
         return Predictions(np.concatenate(energies), forces, atom_energies, features)
+
+    def invariant_columns(self) -> list[int]:
+        """Which columns of ``node_features`` hold scalars, the features that do not turn with the structure."""
+        columns: list[int] = []
+        start = 0
+        module: Any = self.module
+        for product in module.products:
+            for mul, ir in product.linear.irreps_out:
+                if ir.is_scalar():
+                    columns += range(start, start + mul)
+                start += mul * ir.dim
+        return columns
 
     def total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
         """Sums of the atoms' energies in float64: float32 resolves a total of -17,000 eV to 2 meV only."""

@@ -208,7 +208,7 @@ class Contraction(Leaf):
             # Sums over the atoms of a structure, for each channel: (graphs, channels, columns, rows).
             g = groups.collect_padded(gradient.permute(2, 0, 1)).permute(0, 2, 3, 1)
             ones = torch.ones_like(basis[:, :1])
-            b = groups.collect(torch.cat([ones, basis], dim=1).permute(2, 0, 1)).permute(0, 2, 1, 3)
+            b = groups.collect_padded(torch.cat([ones, basis], dim=1).permute(2, 0, 1)).permute(0, 2, 1, 3)
             matrices = (g @ b).split(self.polynomial.columns, dim=2)
             blocks = self._spread_blocks(gradient)
             for parts, matrix, block in zip(weights, matrices, blocks, strict=True):
@@ -224,7 +224,8 @@ class Contraction(Leaf):
     def _spread_like(self, x: Tensor) -> Tensor:
         key = x.dtype, x.device
         if key not in self._spread:
-            self._spread[key] = torch.as_tensor(self.polynomial.spread(), dtype=x.dtype, device=x.device)
+            with torch.inference_mode(False):
+                self._spread[key] = torch.as_tensor(self.polynomial.spread(), dtype=x.dtype, device=x.device)
         return self._spread[key]
 
     def _spread_blocks(self, x: Tensor) -> list[Tensor]:

@@ -77,6 +77,7 @@ def _is_known(interaction: Any, product: Any) -> bool:
         and type(product.symmetric_contractions) is SymmetricContraction
         and all(Linear.handles(module) for module in (interaction.linear_up, interaction.linear, product.linear))
         and Convolution.handles(interaction.conv_tp)
+        and isinstance(interaction.conv_tp_weights, FullyConnectedNet)
         and SelfConnection.handles(interaction.skip_tp)
         and Contraction.handles(product.symmetric_contractions)
     )
@@ -223,7 +224,7 @@ class Linear(Leaf):
         for number, (gradient, x) in self.watched():
             path = self.paths[number]
             if path is not None:
-                g, x = groups.collect(gradient).flatten(1, 2), groups.collect_padded(x).flatten(1, 2)
+                g, x = groups.collect_padded(gradient).flatten(1, 2), groups.collect_padded(x).flatten(1, 2)
                 rows[:, path.start : path.stop] = (x.transpose(1, 2) @ g).flatten(1) * path.factor
             if number in self.biases:
                 bias[:, self.biases[number]] = groups.collect_padded(gradient).sum((1, 2))
@@ -289,7 +290,7 @@ class RadialLayer(Leaf):
             return []
         ((_, (gradient, x)),) = self.watched()
         groups = self.context.layout.edges_of_graph
-        found = (groups.collect_padded(x).transpose(1, 2) @ groups.collect(gradient)) * self.factor
+        found = (groups.collect_padded(x).transpose(1, 2) @ groups.collect_padded(gradient)) * self.factor
         rows = found
         if self.columns is not None:
             rows = torch.empty_like(found)
@@ -355,7 +356,7 @@ class SelfConnection(Leaf):
         for (number, element), (gradient, x) in self.watched():
             _, span, shape, factor = self.paths[number]
             groups = layout.graphs_of_element(element)
-            g, x = groups.collect(gradient).flatten(1, 2), groups.collect_padded(x).flatten(1, 2)
+            g, x = groups.collect_padded(gradient).flatten(1, 2), groups.collect_padded(x).flatten(1, 2)
             rows[:, span].unflatten(1, shape)[:, :, element] = (x.transpose(1, 2) @ g) * factor
         return [Gradient(weight, rows)]
 
@@ -457,11 +458,12 @@ class Convolution(torch.nn.Module):
         """(harmonics, components in x components out of each bundle), with e3nn's factor of each path."""
         key = like.dtype, like.device
         if key not in self._coupling:
-            blocks = [
-                torch.cat([self._coupling_of(path) for path in bundle.paths], dim=2).flatten(1)
-                for bundle in self.bundles
-            ]
-            self._coupling[key] = torch.cat(blocks, dim=1).to(dtype=like.dtype, device=like.device)
+            with torch.inference_mode(False):
+                blocks = [
+                    torch.cat([self._coupling_of(path) for path in bundle.paths], dim=2).flatten(1)
+                    for bundle in self.bundles
+                ]
+                self._coupling[key] = torch.cat(blocks, dim=1).to(dtype=like.dtype, device=like.device)
         return self._coupling[key]
 
     def _coupling_of(self, path: int) -> Tensor:

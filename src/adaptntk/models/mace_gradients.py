@@ -8,6 +8,7 @@ of them, and the rest is one batched matrix product per parameter over rows grou
 the price of the plain backward pass that it replaces.
 """
 
+import threading
 from typing import Any
 
 import torch
@@ -19,6 +20,16 @@ from adaptntk.models.mace_layout import Layout
 from adaptntk.models.mace_tape import Context, Leaf
 
 
+class _Lock:
+    """A lock that a copied or unpickled network gets anew."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return _Lock, ()
+
+
 class FastNetwork:
     """The fast twin of a stock network without `unknown_layers`, with its context."""
 
@@ -27,14 +38,17 @@ class FastNetwork:
         self._twin = fast_twin(stock, self._context)
         self._leaves = [module for module in self._twin.modules() if isinstance(module, Leaf)]
         self._stock = stock
+        self._busy = _Lock()
 
     def __call__(self, data: dict[str, Tensor], layout: Layout, **options: Any) -> dict[str, Tensor]:
         """What the stock network gives for the same batch."""
-        self._context.batch = layout
-        try:
-            return self._twin(data, **options)
-        finally:
-            self._context.batch = None
+        # The modules of the twin find the layout of the batch in their context: one call at a time.
+        with self._busy.lock:
+            self._context.batch = layout
+            try:
+                return self._twin(data, **options)
+            finally:
+                self._context.batch = None
 
     def numbers_held(self, atoms: int, edges: int) -> int:
         """How many numbers a structure of that size takes while gradients are computed, about.
@@ -60,6 +74,12 @@ class FastNetwork:
                 places[id(parameter)] = slice(start, start + parameter.numel())
                 start += parameter.numel()
         context = self._context
+        with self._busy.lock, torch.enable_grad():
+            return self._gradients(context, data, layout, places, start)
+
+    def _gradients(
+        self, context: Context, data: dict[str, Tensor], layout: Layout, places: dict[int, slice], columns: int
+    ) -> Tensor:
         context.batch, context.records = layout, []
         try:
             energy = self._twin(data, compute_force=False)["energy"].sum()
@@ -70,7 +90,7 @@ class FastNetwork:
                 for record, gradient in zip(context.records, gradients, strict=True)
                 if gradient is not None
             }
-            rows = energy.new_zeros(layout.graphs, start)
+            rows = energy.new_zeros(layout.graphs, columns)
             for leaf in self._leaves:
                 for weight, values in leaf.gradients():
                     if id(weight) in places:

@@ -48,12 +48,12 @@ class Groups:
     """Rows collected by group and padded to equal numbers: sums over a group become a matrix product.
 
     Args:
-        labels: the group of each row; rows with a negative label belong to none.
+        labels: the group of each row.
         count: the number of groups, some of which may be empty.
     """
 
     def __init__(self, labels: Integers, count: int, device: torch.device) -> None:
-        order = np.argsort(labels, kind="stable")[np.count_nonzero(labels < 0) :]
+        order = np.argsort(labels, kind="stable")
         sizes = np.bincount(labels[order], minlength=count)
         self.count, self.width = count, int(sizes.max(initial=1))
         slot = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -79,7 +79,8 @@ class Groups:
         if self.whole:
             return collected
         mask = self._filled.reshape(self.count, self.width, *[1] * (rows.ndim - 1))
-        return collected * mask
+        # Not by multiplication: a structure with NaN must not spoil others through their padding.
+        return torch.where(mask, collected, 0.0)
 
 
 @dataclass(frozen=True)

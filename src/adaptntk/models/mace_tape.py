@@ -13,7 +13,8 @@ from adaptntk.models.mace_layout import Layout
 @cache
 def index_tensor(numbers: tuple[int, ...], device: torch.device) -> Tensor:
     """A constant list of rows, on the device."""
-    return torch.tensor(numbers, dtype=torch.int64, device=device)
+    with torch.inference_mode(False):  # a tensor made in that mode could not enter a gradient later
+        return torch.tensor(numbers, dtype=torch.int64, device=device)
 
 
 class Gradient(NamedTuple):

@@ -1,5 +1,6 @@
 """What a potential must offer, whatever network is inside."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -68,6 +69,12 @@ class Potential(Protocol):
 def parameter_count(potential: Potential) -> int:
     """P, the length of the full gradient."""
     return sum(tensor.numel() for _, tensor in potential.parameters())
+
+
+def parameters_hash(potential: Potential) -> str:
+    """SHA-256 of the names and shapes of the parameters: the meaning of the gradient's columns."""
+    listing = [f"{name} {tuple(tensor.shape)}" for name, tensor in potential.parameters()]
+    return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
 def energy_gradients(potential: Potential, graphs: Sequence[Any]) -> Tensor:

@@ -90,7 +90,7 @@ class TorchModulePotential:
                 )
                 self._vectorised = False
                 return None
-            rows[members] = torch.cat([found[name].flatten(1) for name in parameters], dim=1)
+            rows[members] = torch.cat([found[name].reshape(len(members), -1) for name in parameters], dim=1)
         return rows
 
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:

@@ -1,0 +1,92 @@
+"""Methods on the features that enter the readouts: LLPR (Bigi et al., 2024), and the distance to the training set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ase import Atoms
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from adaptntk.core.calibration import PRIOR_ALPHA, choose_ridge
+from adaptntk.core.metrics import force_rmse
+from adaptntk.core.posterior import Posterior, RidgePath
+from adaptntk.data.structures import reference_forces
+from adaptntk.methods.method import Assessment, Workbench
+from adaptntk.models.mace import MACEPotential
+from adaptntk.models.protocol import Predictions
+from adaptntk.progress import Progress, silent
+
+Array = NDArray[np.float64]
+
+
+def mean_invariants(potential: MACEPotential, predicted: Predictions) -> Array:
+    """The scalar features of the atoms, averaged over each structure."""
+    assert predicted.node_features is not None
+    columns = potential.invariant_columns()
+    return np.array([rows[:, columns].mean(axis=0) for rows in predicted.node_features])
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """LLPR: the same regularised distance as ours, but of last-layer features only."""
+
+    potential: MACEPotential
+    posterior: Posterior
+    name = "last_layer"
+
+    @classmethod
+    def fit(cls, workbench: Workbench, alpha: float = PRIOR_ALPHA) -> "LastLayer":
+        """Choose the ridge on the validation set by the same rule as for the NTK."""
+        potential = workbench.member(0)
+        rows = _sums(potential, potential.predict(workbench.train), workbench.train)
+        predicted = potential.predict(workbench.valid)
+        queries = _sums(potential, predicted, workbench.valid)
+        errors = force_rmse(predicted.forces, reference_forces(workbench.valid))
+        path = RidgePath(rows)
+        ridge = choose_ridge(
+            path,
+            "spearman",
+            lambda lams: path.variances(queries, lams).numpy(),
+            errors,
+            np.random.default_rng(workbench.seed),
+            alpha,
+        )
+        return cls(potential, Posterior.fit(rows, ridge.lam))
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        predicted = self.potential.predict(structures, batch_size, progress)
+        variance = self.posterior.variance(_sums(self.potential, predicted, structures)).numpy()
+        return Assessment(variance, "variance", predicted.energies, predicted.forces)
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The distance to the nearest training structure, in standardised mean features."""
+
+    potential: MACEPotential
+    tree: cKDTree
+    centre: Array
+    scale: Array
+    name = "distance"
+
+    @classmethod
+    def fit(cls, workbench: Workbench) -> "Distance":
+        """Remember the training structures."""
+        potential = workbench.member(0)
+        features = mean_invariants(potential, potential.predict(workbench.train))
+        centre, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-12)
+        return cls(potential, cKDTree((features - centre) / scale), centre, scale)
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        predicted = self.potential.predict(structures, batch_size, progress)
+        features = (mean_invariants(self.potential, predicted) - self.centre) / self.scale
+        return Assessment(self.tree.query(features)[0], "std", predicted.energies, predicted.forces)
+
+
+def _sums(potential: MACEPotential, predicted: Predictions, structures: Sequence[Atoms]) -> Tensor:
+    """Sums over atoms: the gradient of the total energy over the weights of a linear readout."""
+    sizes = np.array([[len(atoms)] for atoms in structures])
+    return torch.as_tensor(mean_invariants(potential, predicted) * sizes)
