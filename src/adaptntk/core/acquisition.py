@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from adaptntk.core.posterior import FeaturePosterior, inner_products
-from adaptntk.core.rows import Rows, chunk_size, chunks
+from adaptntk.core.posterior import FeaturePosterior, in_chunks, inner_products
+from adaptntk.core.rows import Rows, chunk_size
 from adaptntk.core.theory import decision_gap
 from adaptntk.errors import InputError
 
@@ -216,7 +216,7 @@ def _take_in_order(
 
 def _column(candidates: Rows, representer: Tensor) -> Tensor:
     """``U(x, z)`` of every candidate x with the z of this representer (a matrix of one row)."""
-    return torch.cat([inner_products(part, representer)[:, 0] for _, part in chunks(candidates)])
+    return in_chunks(candidates, lambda rows: inner_products(rows, representer)[:, 0])
 
 
 class _Allowed:

@@ -68,7 +68,7 @@ class Posterior:
         return solved.T * self.lam**0.5
 
     def variance(self, queries: Rows) -> Tensor:
-        return _in_chunks(queries, lambda rows: self.whiten(rows).square().sum(1))
+        return in_chunks(queries, lambda rows: self.whiten(rows).square().sum(1))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return self.whiten(a) @ self.whiten(b).T
@@ -108,7 +108,7 @@ class DualPosterior:
         return torch.linalg.solve_triangular(self.factor, cross, upper=False).T
 
     def variance(self, queries: Rows) -> Tensor:
-        return _in_chunks(queries, lambda rows: squared_norms(rows) - self.explained(rows).square().sum(1))
+        return in_chunks(queries, lambda rows: squared_norms(rows) - self.explained(rows).square().sum(1))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return inner_products(a, b) - self.explained(a) @ self.explained(b).T
@@ -198,12 +198,15 @@ def squared_norms(rows: Tensor) -> Tensor:
     return total
 
 
-def _in_chunks(rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
+def in_chunks(rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
     """One number per row, without a second matrix of the size of ``rows``."""
     if len(rows.shape) != 2:
         raise InputError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
-    parts = [function(part) for _, part in chunks(rows)]
-    return torch.cat(parts) if parts else function(rows[:0])
+    # Into one tensor made before: small results between large temporaries would keep the memory of those in pieces.
+    result = function(rows[:0]).new_empty(len(rows))
+    for place, part in chunks(rows):
+        result[place] = function(part)
+    return result
 
 
 def _check(rows: Tensor, lam: float) -> None:
