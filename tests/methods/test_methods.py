@@ -147,7 +147,7 @@ def test_swag_uses_the_snapshots_of_the_training(workbench):
     snapshots = workbench.snapshots()
     assert len(snapshots) == len(snapshot_epochs(RECIPE.epochs)) == 3
     swag = SWAG.fit(workbench, draws=2)
-    name = next(iter(snapshots[0]))
+    name = workbench.member(0).parameters()[0][0]
     mean = torch.stack([snapshot[name] for snapshot in snapshots]).double().mean(0).flatten()
     assert torch.allclose(swag.weights.mean[: mean.numel()], mean)
 

@@ -38,7 +38,7 @@ def test_it_is_a_safetensors_file_with_a_readable_header(ntk_file, fitted):
     with safe_open(ntk_file, framework="pt") as file:
         header = json.loads(file.metadata()["adaptntk"])
     assert header == read_header(ntk_file)
-    assert header["format"] == 1
+    assert header["format"] == 2
     assert header["sketch"] == {"kind": "gaussian", "dim": 512, "seed": 0}
     assert header["model_sha256"] == fitted.potential.fingerprint
     assert header["model"] == "ethanol.model"

@@ -19,7 +19,12 @@ def save_result(folder: Path, name: str, content: dict[str, Any]) -> Path:
     record = {
         "date": datetime.date.today().isoformat(),
         "commit": _commit(),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": _gpu(),
+        },
         "python": platform.python_version(),
         "versions": {package: _version(package) for package in ("adaptntk", "torch", "numpy", "mace-torch", "e3nn")},
         **content,
@@ -38,6 +43,10 @@ def _commit() -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
+
+
+def _gpu() -> str | None:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def _version(package: str) -> str | None:

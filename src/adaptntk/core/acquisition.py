@@ -82,7 +82,7 @@ def greedy(
         selection.scores.append(best)
         selection.gaps.append(torch.inf if runner_up == -torch.inf else decision_gap(best, runner_up, posterior.lam))
         scores.pick(index)
-        allowed.pick(index, scores.prior_column(index) if constraints.min_separation > 0 else None)
+        allowed.pick(index, scores.prior_column() if constraints.min_separation > 0 else None)
     return selection
 
 
@@ -131,8 +131,8 @@ class _FallingScores:
         self.representers[now] = self.posterior.representers(self.candidates[torch.tensor([index])])[0]
         self.picked += 1
 
-    def prior_column(self, index: int) -> Tensor:
-        """``U(x, z)`` of every candidate x with z, before the batch; z must be the last pick."""
+    def prior_column(self) -> Tensor:
+        """``U(x, z)`` of every candidate x with the last pick z, before the batch."""
         representer = self.representers[self.picked - 1 : self.picked]
         return _column(self.candidates, representer)
 

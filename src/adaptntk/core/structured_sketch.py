@@ -39,7 +39,7 @@ class _Scatter:
         """Sum of the columns ``start, start + 1, ...``: (n, width), in float64."""
         total = torch.zeros(len(rows), self.width, dtype=torch.float64, device=rows.device)
         # Added up in the rows' precision, and from time to time in double.
-        partial = torch.zeros_like(total, dtype=rows.dtype)
+        sums = torch.zeros_like(total, dtype=rows.dtype)
         first, stop = start, start + rows.shape[1]
         while first < stop:
             row = (first + self._rotation(first // self.width)) % self.width
@@ -47,10 +47,10 @@ class _Scatter:
             last = min(stop, first - first % self.width + self.width, first + self.width - row)
             last = min(last, first - first % _SIGNS + _SIGNS)
             signs = self._signs_like(rows, first // _SIGNS)[first % _SIGNS :][: last - first]
-            partial[:, row : row + last - first].addcmul_(rows[:, first - start : last - start], signs)
+            sums[:, row : row + last - first].addcmul_(rows[:, first - start : last - start], signs)
             if last % _SIGNS == 0 or last == stop:
-                total += partial
-                partial.zero_()
+                total += sums
+                sums.zero_()
             first = last
         return total
 

@@ -27,7 +27,7 @@ _SHARE_OF_BUDGET = 64
 
 
 class StructureFile(Sequence[Atoms]):
-    """The frames of an extxyz file as a sequence that holds 50 bytes per frame.
+    """The frames of an extxyz file as a sequence that holds 80 bytes per frame.
 
     All frames are read and checked once when the file is opened, then again whenever they are asked for.
     """
