@@ -12,7 +12,7 @@ SOURCE = Path(adaptntk.__file__).parent
 # A room may import from the rooms of earlier rows, and from itself.
 ROWS = [
     {"version", "errors", "memory", "progress"},
-    {"files"},
+    {"files", "execution"},
     {"core"},
     {"data", "models"},
     {"features", "feature_store"},

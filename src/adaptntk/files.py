@@ -1,8 +1,11 @@
 """Writing files so that they are complete or absent."""
 
+import csv
+import fcntl
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -56,6 +59,22 @@ def check_folder(folder: str | Path) -> None:
     check_writable(parent / "probe")
 
 
+@contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Keep everyone else out of a folder for as long as this lasts; the system lets go when a process dies."""
+    path = make_folder(folder) / ".lock"
+    try:
+        file = path.open("a")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another process is working there; wait for it or stop it") from None
+        yield
+
+
 def make_folder(folder: str | Path) -> Path:
     """Make the folder, and its parents, if they are not there."""
     try:
@@ -63,3 +82,15 @@ def make_folder(folder: str | Path) -> Path:
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}") from None
     return Path(folder)
+
+
+def write_table(path: str | Path, columns: Mapping[str, Sequence[object]]) -> None:
+    """Write columns of equal length as CSV, atomically."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+
+    write_atomically(path, write)

@@ -173,7 +173,7 @@ def train(
     optimiser = torch.optim.AdamW(
         module.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
     )
-    checkpoint = _Checkpoint(output.with_name(output.name + ".checkpoint"), identity)
+    checkpoint = _Checkpoint(checkpoint_file(output), identity)
     best = _Best(0, math.inf, _copy_weights(module))
     first = 0
     taken: dict[str, Tensor] = {}
@@ -215,6 +215,11 @@ def snapshot_epochs(epochs: int) -> list[int]:
     """Up to 20 epochs (counted from 0), evenly spaced over the last quarter; always the last."""
     first = epochs - max(1, epochs // 4)
     return sorted({int(epoch) for epoch in np.linspace(first, epochs - 1, min(20, epochs - first)).round()})
+
+
+def checkpoint_file(model: str | Path) -> Path:
+    """Where the state of an unfinished training is."""
+    return Path(model).with_name(Path(model).name + ".checkpoint")
 
 
 def snapshot_file(model: str | Path) -> Path:

@@ -1,6 +1,7 @@
 """A folder in which methods find the networks they need, each trained once."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from torch import Tensor
 from adaptntk.files import make_folder
 from adaptntk.models.mace import MACEPotential, load_mace
 from adaptntk.models.mace_dropout import insert_dropout
-from adaptntk.training import EpochReport, Recipe, read_snapshots, train
+from adaptntk.training import EpochReport, Recipe, checkpoint_file, read_snapshots, train
 
 
 class FolderWorkbench:
     """Trains on demand, resumes what was interrupted, and remembers how long each training took.
+
+    ``used`` are the names of the networks that were asked for, ``seconds_in_training`` how long that took by now.
 
     Args:
         train, valid: labelled structures.
@@ -41,10 +44,13 @@ class FolderWorkbench:
         self.device = device
         self._on_epoch = on_epoch
         self._loaded: dict[str, MACEPotential] = {}
+        self.used: set[str] = set()
+        self.seconds_in_training = 0.0
 
     def member(self, number: int) -> MACEPotential:
         """A network trained with a seed of its own; number 0 is the model itself."""
         name = f"member-{number}"
+        self.used.add(name)
         if name not in self._loaded:
             # A thousand members of one seed come before the first of the next.
             path = self._trained(name, self.recipe, 1000 * self.seed + number, snapshots=number == 0)
@@ -59,6 +65,7 @@ class FolderWorkbench:
     def dropout_member(self, rate: float) -> MACEPotential:
         """A network trained with dropout, which is still active in it when it is in training mode."""
         name = f"dropout-{rate:g}"
+        self.used.add(name)
         if name not in self._loaded:
             recipe = dataclasses.replace(self.recipe, dropout=rate)
             path = self._trained(name, recipe, 1000 * self.seed)
@@ -69,22 +76,30 @@ class FolderWorkbench:
 
     def training_seconds(self) -> dict[str, float]:
         """How long each network was trained, interruptions not counted."""
+        return self.read_seconds(self.folder)
+
+    @staticmethod
+    def read_seconds(folder: Path) -> dict[str, float]:
+        """How long each network in a folder was trained."""
         return {
-            path.stem: sum(float(line) for line in path.read_text().split())
-            for path in sorted(self.folder.glob("*.seconds"))
+            path.name.removesuffix(".seconds"): sum(float(line) for line in path.read_text().split())
+            for path in sorted(folder.glob("*.seconds"))
         }
 
     def _trained(self, name: str, recipe: Recipe, seed: int, snapshots: bool = False) -> Path:
         path = self.folder / f"{name}.model"
-        if not path.exists() or path.with_name(path.name + ".checkpoint").exists():
+        begun = checkpoint_file(path).exists()
+        if begun or not path.exists():
 
             def report(epoch: EpochReport) -> None:
                 with (self.folder / f"{name}.seconds").open("a") as file:
                     file.write(f"{epoch.seconds:.4f}\n")
                 self._on_epoch(name, epoch)
 
+            began = time.perf_counter()
             train(
                 self.train, self.valid, path, recipe, seed, self.device,
-                resume=True, on_epoch=report, snapshots=snapshots,
+                resume=begun, on_epoch=report, snapshots=snapshots,
             )  # fmt: skip
+            self.seconds_in_training += time.perf_counter() - began
         return path

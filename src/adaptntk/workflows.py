@@ -1,6 +1,5 @@
 """The verbs as functions: files in, files out. The command line adds nothing but options and printing."""
 
-import csv
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_
 from adaptntk.errors import InputError
 from adaptntk.evaluation import Evaluation, evaluate
 from adaptntk.features import estimate_features, extract_features
-from adaptntk.files import check_folder, check_writable, make_folder, write_atomically
+from adaptntk.files import check_folder, check_writable, make_folder, write_atomically, write_table
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.ntk import NTKUncertainty, Scores, choose_normalisation, full_gradients_fit
 from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
@@ -281,7 +280,7 @@ def select_batch(
     write_structures(output, batch)
     if figure is not None:
         table = Path(figure).with_suffix(".csv")
-        _write_table(table, _selection_columns(uncertainty, rows, selection, scores))
+        write_table(table, _selection_columns(uncertainty, rows, selection, scores))
         draw_selection(table)
     return report
 
@@ -306,7 +305,7 @@ def evaluate_uncertainty(
     _announce(uncertainty, test, memory_budget)
     evaluation = evaluate(uncertainty, test, str(test_file), batch_size, seed, progress)
     folder = make_folder(output)
-    _write_table(folder / "evaluation.csv", evaluation.columns)
+    write_table(folder / "evaluation.csv", evaluation.columns)
     text = json.dumps(evaluation.metrics, indent=1, allow_nan=False)
     write_atomically(folder / "evaluation.json", lambda temporary: temporary.write_text(text + "\n"))
     draw_evaluation(folder)
@@ -387,13 +386,3 @@ def _selection_columns(
         "pick": turn[shown].tolist(),
         "ntk_score": at_turn[shown].tolist(),
     }
-
-
-def _write_table(path: Path, columns: dict[str, Any]) -> None:
-    def write(temporary: Path) -> None:
-        with temporary.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
-
-    write_atomically(path, write)

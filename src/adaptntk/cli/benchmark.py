@@ -99,6 +99,55 @@ def training(
     console.out.print(f"wrote {output / 'training.json'}")
 
 
+@benchmark.command()
+@console.one_line_errors
+def uq(
+    output: Output = Path("benchmark-uq"),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="rmd17, xtb (dynamics with GFN2-xTB, made on the spot) or a labelled extxyz file.",
+            show_default="xtb for smoke, else rmd17",
+        ),
+    ] = None,
+    molecules: Annotated[
+        str | None,
+        typer.Option(help="Names with commas between them.", show_default="aspirin,naphthalene of rmd17"),
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).")
+    ] = "cpu",
+    seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 2,
+    methods: Annotated[
+        str | None, typer.Option(help="Names with commas between them; all when not given.", show_default=False)
+    ] = None,
+    error_model: Annotated[
+        bool, typer.Option("--error-model", help="Add a row: the NTK score combined with cheap covariates.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="Molecules and seeds side by side; one per core by default.", show_default=False)
+    ] = None,
+    data_dir: options.DataDir = None,
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+) -> None:
+    """All uncertainty methods side by side: ranking, retention and calibration. Goes on after an interruption."""
+    from adaptntk.benchmark.sources import Source, check_source
+    from adaptntk.benchmark.uq import DEFAULT_METHODS, benchmark_uq
+
+    chosen = data if data is not None else "xtb" if preset == "smoke" else "rmd17"
+    check_source(chosen)
+    source = Source(chosen, data_dir, output, (energy_key, forces_key))
+    names = [*DEFAULT_METHODS] if methods is None else _list(methods)
+    chosen_molecules = source.default_molecules() if molecules is None else _list(molecules)
+    if error_model and "error_model" not in names:
+        names.insert(names.index("ntk") + 1 if "ntk" in names else 0, "error_model")
+    benchmark_uq(output, source, chosen_molecules, preset, seeds, names, jobs, device)
+    console.out.print((output / "table.md").read_text())
+    console.out.print(f"wrote results.json, timings.json, table.md and figures to {output}")
+
+
 def _frames(path: Path | None, energy_key: str, forces_key: str, count: int) -> "list[Atoms]":
     from adaptntk.data.structures import read_structures
     from adaptntk.data.xtb_md import build_molecule, sample_md
@@ -106,6 +155,10 @@ def _frames(path: Path | None, energy_key: str, forces_key: str, count: int) -> 
     if path is not None:
         return read_structures(path, energy_key, forces_key, labelled=True)
     return sample_md(build_molecule("ethanol"), frames=count, temperature=500, interval=5, seed=0)
+
+
+def _list(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _row(prefix: str, work: str, times: dict[str, float]) -> dict[str, Any]:

@@ -27,6 +27,10 @@ Store = Annotated[
     ),
 ]
 BatchSize = Annotated[int, typer.Option(help="Structures per batch when energies and forces are predicted.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with published data sets; ADAPTNTK_DATA by default.", show_default=False),
+]
 Coverage = Annotated[float, typer.Option(help="Probability stated for forces_error_bound.")]
 
 

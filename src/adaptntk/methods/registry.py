@@ -7,6 +7,7 @@ from adaptntk.errors import InputError
 from adaptntk.methods.controls import PredictedEnergy, Random
 from adaptntk.methods.dropout import Dropout
 from adaptntk.methods.ensemble import Ensemble
+from adaptntk.methods.error_model import ErrorModel
 from adaptntk.methods.evidential import Evidential
 from adaptntk.methods.last_layer import Distance, LastLayer
 from adaptntk.methods.method import Method, Workbench
@@ -15,6 +16,7 @@ from adaptntk.methods.swag import SWAG
 
 METHODS: dict[str, Callable[..., Method]] = {
     "ntk": NTK.fit,
+    "error_model": ErrorModel.fit,
     "ensemble": Ensemble.fit,
     "dropout": Dropout.fit,
     "swag": SWAG.fit,

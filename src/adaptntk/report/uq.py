@@ -1,0 +1,197 @@
+"""The table and the figures of ``adaptntk benchmark uq``, from what it left on disk."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from adaptntk.core import metrics
+from adaptntk.report.figures import NEUTRAL, plain_log_ticks, read_columns, save_figure
+
+Array = NDArray[np.float64]
+
+TITLES = {
+    "ntk": "NTK",
+    "error_model": "NTK + error model",
+    "ensemble": "ensemble of 3",
+    "dropout": "MC dropout",
+    "evidential": "evidential",
+    "swag": "SWAG",
+    "last_layer": "last layer (LLPR)",
+    "distance": "distance",
+    "energy": "predicted energy",
+    "random": "random",
+}
+# Paul Tol's palette for people who do not see all colours; controls are grey.
+COLOURS = {
+    "ntk": "#4477AA",
+    "error_model": "#332288",
+    "ensemble": "#EE6677",
+    "dropout": "#228833",
+    "evidential": "#CCBB44",
+    "swag": "#66CCEE",
+    "last_layer": "#AA3377",
+    "distance": "#DDAA33",
+    "energy": "#555555",
+    "random": "#AAAAAA",
+}
+PANELS = ("ntk", "ensemble", "dropout", "evidential", "swag")
+CAPTIONS = {
+    "own": "error of the method's own model, as in the paper",
+    "common": "error of one and the same single model",
+}
+
+
+def title(method: str) -> str:
+    """What people call it."""
+    return TITLES.get(method, method)
+
+
+def uq_table(results: dict[str, Any], timings: dict[str, Any]) -> str:
+    """Markdown, columns aligned so that it reads well in a terminal too."""
+    sizes, seeds = results["sizes"], results["seeds"]
+    lines = [
+        f"# Uncertainty methods on {results['data']}, preset {results['preset']}",
+        "",
+        f"{sizes['train']:,} training, {sizes['valid']:,} validation, {sizes['calibration']:,} calibration and "
+        f"{sizes['evaluation']:,} evaluation structures; {len(seeds)} seeds, each with a split of its own. "
+        "Means over seeds; in brackets the 95 % interval from resampling structures.",
+    ]
+    for molecule, result in results["molecules"].items():
+        for which, caption in CAPTIONS.items():
+            lines += ["", f"## {molecule}: {caption}", "", *_aligned(_rows(result, timings[molecule], which))]
+    lines += [
+        "",
+        "ENCE: sigma cross-fitted within the evaluation structures; its floor is what a perfect sigma would show. "
+        "Coverage: share of evaluation structures below the 90 % bound that the calibration structures gave. "
+        "Cost: training of all networks of the method, and fit and scoring of "
+        f"{sizes['calibration'] + sizes['evaluation']:,} structures, in units of one training.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(result: dict[str, Any], timings: dict[str, Any], which: str) -> list[list[str]]:
+    rows = [
+        [
+            "method",
+            "Spearman",
+            "Pearson",
+            "AURC_n",
+            "ENCE",
+            "floor",
+            "coverage",
+            "RMSE (meV/Å)",
+            "cost: training",
+            "rest",
+        ]
+    ]
+    for name, entry in result["methods"].items():
+        found, cost = entry[which], timings[name]
+        rows.append(
+            [
+                title(name),
+                *(_cell(found[key], 3) for key in ("spearman", "pearson", "aurc_n")),
+                _cell(found["ence"], 4),
+                f"{found['ence_floor']['mean']:.4f}",
+                f"{100 * found['coverage_0.9']['mean']:.1f} %",
+                f"{1000 * found['force_rmse']['mean']:.1f}",
+                f"{cost['training']:.2f}",
+                f"{cost['fit'] + cost['score']:.2f}",
+            ]
+        )
+    ence = f"{result['constant_sigma']['ence']['mean']:.4f}"
+    return [*rows, ["constant sigma", "", "", "", ence, "", "", "", "", ""]]
+
+
+def _cell(value: dict[str, Any], digits: int) -> str:
+    if value["mean"] is None:
+        return "none"
+    text = f"{value['mean']:.{digits}f}"
+    return text if value["low"] is None else f"{text} ({value['low']:.{digits}f} .. {value['high']:.{digits}f})"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+
+
+def draw_uq(folder: Path) -> list[Path]:
+    """Scatter, risk-coverage and reliability of each molecule, for the first seed."""
+    results = json.loads((folder / "results.json").read_text())
+    drawn = []
+    for molecule, result in results["molecules"].items():
+        columns = read_columns(folder / molecule / f"seed-{results['seeds'][0]}" / "evaluation.csv")
+        methods = list(result["methods"])
+        drawn += [
+            save_figure(_scatter(columns, [m for m in PANELS if m in methods]), folder / f"scatter-{molecule}.png"),
+            save_figure(_retention(columns, methods), folder / f"risk-coverage-{molecule}.png"),
+            save_figure(_reliability(columns, methods), folder / f"reliability-{molecule}.png"),
+        ]
+    return drawn
+
+
+def _scatter(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
+    """True error against cross-fitted sigma; all panels on the same axes."""
+    figure = Figure(figsize=(3.1 * len(methods), 3.4), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(methods), sharex=True, sharey=True))
+    values = np.concatenate([columns[f"{m}_{what}"] for m in methods for what in ("sigma", "error")])
+    limits = [0.9 * float(np.quantile(values, 0.001)), 1.1 * float(values.max())]
+    for axes, method in zip(panels, methods, strict=True):
+        sigma, error = columns[f"{method}_sigma"], columns[f"{method}_error"]
+        axes.scatter(sigma, np.maximum(error, limits[0]), s=5, alpha=0.4, color=COLOURS[method], linewidths=0)
+        axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1)
+        axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, title=title(method))
+        axes.text(0.05, 0.93, f"Spearman {metrics.spearman(sigma, error):.2f}", transform=axes.transAxes, va="top")
+        plain_log_ticks(axes)
+    panels[0].set_ylabel("true force RMSE (eV/Å)")
+    figure.supxlabel("predicted uncertainty σ (eV/Å), recalibrated; dashed: y = x", fontsize=10)
+    return figure
+
+
+def _retention(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
+    """RMSE of what is kept when the most uncertain structures are removed first, relative to that of all."""
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    own, common = figure.subplots(1, 2, sharey=True)
+    for axes, which in ((own, "own"), (common, "common")):
+        for method in methods:
+            error = columns[f"{method}_error"] if which == "own" else columns["common_error"]
+            _risk_line(axes, columns[f"{method}_variance"], error, color=COLOURS.get(method), label=title(method))
+        _risk_line(axes, columns["common_error"], columns["common_error"], color="black", ls=":", label="by true error")
+        axes.set(xlim=(0, 1), xlabel="fraction of structures kept", title=CAPTIONS[which].capitalize())
+    own.set_ylabel("RMSE of those kept, over that of all")
+    own.set_ylim(0.45, 1.15)
+    common.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=9, frameon=False)
+    return figure
+
+
+def _risk_line(axes: Axes, ranking: Array, error: Array, **style: Any) -> None:
+    kept, risk = metrics.risk_coverage(ranking, error)
+    first = len(kept) // 50  # the RMSE of a handful of structures is noise
+    axes.plot(kept[first:], risk[first:] / risk[-1], linewidth=1.5, **style)
+
+
+def _reliability(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
+    """RMSE of equal-count bins against their predicted one; a constant sigma would be a single point."""
+    figure = Figure(figsize=(6.6, 4.8), layout="constrained")
+    axes = figure.subplots()
+    seen = []
+    for method in methods:
+        rmv, rmse = metrics.calibration_bins(columns[f"{method}_sigma"], columns[f"{method}_error"])
+        seen += [*rmv, *rmse]
+        axes.plot(rmv, rmse, "o-", markersize=4, linewidth=1, color=COLOURS.get(method), label=title(method))
+    limits = [0.95 * min(seen), 1.05 * max(seen)]
+    axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1)
+    axes.set(xlim=limits, ylim=limits)
+    axes.set_xlabel("root mean predicted variance of the bin (eV/Å)")
+    axes.set_ylabel("RMSE of the bin (eV/Å)")
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=9, frameon=False)
+    return figure
