@@ -16,7 +16,8 @@ from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.feature_store import FeatureStore
 from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.workflows import score_structures, select_batch
+from adaptntk.workflows.score import score_structures
+from adaptntk.workflows.select import select_batch
 
 IDENTITY = {"model": "a" * 64, "sketch": {"kind": "gaussian", "dim": 4, "seed": 0}}
 HASHES = [f"{number:064x}" for number in (7, 3, 2**255, 256, 5)]

@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from adaptntk import LabelKeys, evaluate_uncertainty, fit_uncertainty, select_batch, train_model
 from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.evaluation import evaluate
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.training import PRESETS, train
-from adaptntk.workflows import LabelKeys, evaluate_uncertainty, fit_uncertainty, select_batch, train_model
 from tests.conftest import TINY, TINY_RECIPE
 
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)

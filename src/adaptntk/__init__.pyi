@@ -11,35 +11,44 @@ from .data.xtb_md import build_molecule, sample_md
 from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
 from .evaluation import Evaluation, evaluate
 from .features import estimate_features, extract_features
+from .methods.calibrated import CalibratedMethod, load_method, save_method
+from .methods.load import load_fitted
+from .methods.method import Assessment, Method, MethodState, Workbench
 from .methods.ntk import NTKUncertainty, Scores
 from .methods.ntk_file import load_uncertainty, save_uncertainty
+from .methods.registry import METHODS, fit_method
 from .models.load import load_potential
 from .models.mace import MACEPotential
 from .models.protocol import Potential, Predictions
 from .models.torch_module import TorchModulePotential
 from .training import PRESETS, Recipe, Trained, train
 from .version import __version__
-from .workflows import (
-    LabelKeys,
-    evaluate_uncertainty,
-    fit_uncertainty,
-    score_structures,
-    select_batch,
-    train_model,
-)
+from .workbench import FolderWorkbench
+from .workflows.evaluate import evaluate_uncertainty
+from .workflows.fit import fit_other_method, fit_uncertainty
+from .workflows.labels import LabelKeys
+from .workflows.score import score_structures
+from .workflows.select import select_batch
+from .workflows.train import train_model
 
 __all__ = [
+    "METHODS",
     "PRESETS",
     "AdaptNTKError",
+    "Assessment",
+    "CalibratedMethod",
     "Calibration",
     "Constraints",
     "DualPosterior",
     "Evaluation",
+    "FolderWorkbench",
     "GaussianSketch",
     "IndefiniteMatrixError",
     "InputError",
     "LabelKeys",
     "MACEPotential",
+    "Method",
+    "MethodState",
     "MismatchError",
     "ModelError",
     "NTKUncertainty",
@@ -56,6 +65,7 @@ __all__ = [
     "TorchModulePotential",
     "Trained",
     "VarianceCalibration",
+    "Workbench",
     "__version__",
     "build_molecule",
     "check_disjoint",
@@ -64,14 +74,19 @@ __all__ = [
     "evaluate",
     "evaluate_uncertainty",
     "extract_features",
+    "fit_method",
+    "fit_other_method",
     "fit_uncertainty",
     "greedy",
+    "load_fitted",
+    "load_method",
     "load_potential",
     "load_rmd17",
     "load_uncertainty",
     "random",
     "read_structures",
     "sample_md",
+    "save_method",
     "save_uncertainty",
     "score_structures",
     "select_batch",

@@ -12,7 +12,8 @@ from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES, conformal_quantile, cross_fitted_sigma
 from adaptntk.data.structures import NO_LABELS, has_labels, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
-from adaptntk.methods.ntk import NTKUncertainty, check_label_units
+from adaptntk.methods.load import Fitted
+from adaptntk.methods.ntk import check_label_units
 from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
@@ -29,7 +30,7 @@ class Evaluation:
 
 
 def evaluate(
-    uncertainty: NTKUncertainty,
+    uncertainty: Fitted,
     test: Sequence[Atoms],
     name: str = "test set",
     batch_size: int = 16,
@@ -53,9 +54,9 @@ def evaluate(
             raise InputError(f"{name}, frame {index}: is also in the training set; remove it")
         if identity in used:
             raise InputError(f"{name}, frame {index}: was used to calibrate this uncertainty; remove it")
-    scores = uncertainty.score(test, name, progress)
-    predicted = uncertainty.potential.predict(test, batch_size, progress)
-    check_label_units(predicted, test, name)
+    predicted = uncertainty.assess(test, batch_size, progress)
+    scores = uncertainty.scores_of_variance(predicted.variance, test)
+    check_label_units(predicted.forces, test, name)
     force_errors = metrics.force_rmse(predicted.forces, reference_forces(test))
     energy_errors = np.abs(predicted.energies - reference_energies(test))
     assert scores.sigma is not None
@@ -63,6 +64,7 @@ def evaluate(
     sizes = np.array([len(atoms) for atoms in test], dtype=float)
     rng = np.random.default_rng(seed)
     result: dict[str, Any] = {
+        "method": uncertainty.name,
         "structures": len(test),
         "force_rmse": float(np.sqrt(np.average(force_errors**2, weights=sizes))),
         "energy_mae": float(energy_errors.mean()),
@@ -80,7 +82,7 @@ def evaluate(
     columns = {
         "frame": list(range(len(test))),
         "structure": hashes,
-        "ntk_variance": scores.variance.tolist(),
+        f"{uncertainty.name}_variance": scores.variance.tolist(),
         "forces_uncertainty": scores.sigma.tolist(),
         "energy_uncertainty": scores.energy_sigma.tolist(),
         "force_rmse": force_errors.tolist(),
@@ -133,7 +135,7 @@ def _json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _coverage(uncertainty: NTKUncertainty, variance: Array, errors: Array, coverage: float) -> dict[str, Any]:
+def _coverage(uncertainty: Fitted, variance: Array, errors: Array, coverage: float) -> dict[str, Any]:
     assert uncertainty.calibration is not None
     factor = conformal_quantile(uncertainty.calibration.ratios, coverage)
     if not np.isfinite(factor):

@@ -1,11 +1,13 @@
 """Checks that outsiders can run on their own adapters: each raises AssertionError and says what is wrong."""
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from ase import Atoms
 
+from adaptntk.methods.method import Assessment, Method, MethodState
 from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
 
 
@@ -27,6 +29,64 @@ def check_potential(potential: Potential, structures: Sequence[Atoms], periodic:
     _check_one_atom(potential, structures[0])
     if periodic is not None:
         _check_periodic_shift(potential, periodic, tolerance)
+
+
+def check_method(method: Method, structures: Sequence[Atoms], pointwise: bool = True) -> None:
+    """Verify that a fitted uncertainty method keeps the contract of `Method`.
+
+    Args:
+        method: what its ``fit`` returned.
+        structures: a dozen or so that it can score, not those it was fitted on.
+        pointwise: whether the score of a structure may not depend on the others it is scored with; False for methods
+            that draw random numbers for a whole batch.
+    """
+    assert len(structures) >= 4, "give at least four structures"
+    copies = [atoms.copy() for atoms in structures]
+    weights = _weights(method)
+    found = method.assess(structures)
+    _check_assessment(found, structures)
+    assert all(a == b for a, b in zip(structures, copies, strict=True)), "the method changed the structures"
+    assert np.array_equal(method.assess(structures).score, found.score), "the same question must get the same answer"
+    assert all(torch.equal(a, b) for a, b in zip(_weights(method), weights, strict=True)), (
+        "the method changed the weights of a network and did not put them back"
+    )
+    _check_state(method, structures, found)
+    if pointwise:
+        tolerance = 1e-3 * float(np.abs(found.score).max())
+        backwards = method.assess(structures[::-1]).score[::-1]
+        assert np.allclose(backwards, found.score, rtol=1e-2, atol=tolerance), "the order must not change the scores"
+        alone = method.assess(structures[1:2]).score[0]
+        assert np.isclose(alone, found.score[1], rtol=1e-2, atol=tolerance), "a single structure must score as in a set"
+
+
+def _check_assessment(found: Assessment, structures: Sequence[Atoms]) -> None:
+    assert found.kind in ("variance", "std"), "the kind of a score must be 'variance' or 'std'"
+    for name in ("score", "energies"):
+        values = getattr(found, name)
+        assert values.shape == (len(structures),), f"{name} must be one number per structure"
+        assert np.isfinite(values).all(), f"{name} must be finite"
+    assert (found.score >= 0).all(), "a score is a variance or a standard deviation and cannot be negative"
+    assert len(set(found.score.tolist())) > 1, "the score is the same for all structures"
+    shapes = [forces.shape for forces in found.forces]
+    assert shapes == [(len(atoms), 3) for atoms in structures], "forces must be three numbers per atom"
+    assert all(np.isfinite(forces).all() for forces in found.forces), "forces must be finite"
+
+
+def _check_state(method: Method, structures: Sequence[Atoms], found: Assessment) -> None:
+    """What goes into a file must be enough to bring the method back."""
+    state = method.state()
+    assert state.networks, "the state must name the network that predicts"
+    assert all(isinstance(tensor, torch.Tensor) for tensor in state.tensors.values()), "tensors must be tensors"
+    settings = json.loads(json.dumps(state.settings))
+    tensors = {name: tensor.detach().clone() for name, tensor in state.tensors.items()}
+    restored = type(method).restore(MethodState(state.networks, tensors, settings))
+    assert np.allclose(restored.assess(structures).score, found.score, rtol=1e-6), (
+        "a method restored from its state must give the same scores"
+    )
+
+
+def _weights(method: Method) -> list[torch.Tensor]:
+    return [p.detach().clone() for network in method.state().networks for _, p in network.parameters()]
 
 
 def _check_parameters(potential: Potential) -> None:

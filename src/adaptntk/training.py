@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,13 @@ PRESETS = {
 }
 
 
+def find_preset(name: str, epochs: int | None = None) -> Recipe:
+    """The recipe of that name, with another length if wanted."""
+    if name not in PRESETS:
+        raise InputError(f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}")
+    return PRESETS[name] if epochs is None else replace(PRESETS[name], epochs=epochs)
+
+
 @dataclass(frozen=True)
 class ValidationErrors:
     """Errors on the validation set: the loss, and root mean square errors in eV per atom and eV/Å."""
@@ -148,13 +155,15 @@ def train(
     dtype: str = "float32",
     resume: bool = False,
     on_epoch: Callable[[EpochReport], None] = lambda report: None,
-    snapshots: bool = False,
+    snapshots: float = 0.0,
+    start: MACEPotential | None = None,
 ) -> Trained:
     """Train a network and write the best one, by validation loss, to ``output``.
 
-    With ``snapshots`` the weights of up to 20 epochs, evenly spaced over the last quarter, are written to
-    ``output.snapshots`` as well, for `read_snapshots`. Each epoch ends with a checkpoint beside the output; with
-    ``resume`` an interrupted training goes on from there and ends with the same weights as if it had not been
+    The training begins with random weights, or with those of ``start``, a network of the same architecture. With
+    ``snapshots``, a share of the epochs, the weights of up to 20 of them, evenly spaced over that share at the end, are
+    written to ``output.snapshots`` as well, for `read_snapshots`. Each epoch ends with a checkpoint beside the output;
+    with ``resume`` an interrupted training goes on from there and ends with the same weights as if it had not been
     interrupted. The checkpoint is removed when the training is complete; to resume a complete training changes
     nothing.
     """
@@ -163,9 +172,11 @@ def train(
     if dtype not in DTYPES:
         raise InputError(f"unknown dtype {dtype!r}: choose float32 or float64")
     _check_sets(train, valid)
-    identity = _identity(train, valid, recipe, seed, dtype)
+    identity = _identity(train, valid, recipe, seed, dtype, start)
     reference = energy_reference(train, recipe)
     module = build_network(recipe.architecture, reference, DTYPES[dtype], seed).to(choose_device(device))
+    if start is not None:
+        _copy_from(start, module)
     if recipe.dropout:
         insert_dropout(module, recipe.dropout)
     potential = MACEPotential(module, fingerprint=identity)
@@ -194,7 +205,7 @@ def train(
         improved = errors.loss < best.loss
         if improved:
             best = _Best(epoch + 1, errors.loss, _copy_weights(module))
-        if snapshots and epoch in snapshot_epochs(recipe.epochs):
+        if snapshots and epoch in snapshot_epochs(recipe.epochs, snapshots):
             taken |= {f"{epoch}/{name}": tensor.detach().clone() for name, tensor in module.named_parameters()}
         checkpoint.save(epoch + 1, module, optimiser, best, taken)
         seconds = time.perf_counter() - began
@@ -211,9 +222,9 @@ def train(
     return _finished(output, device, valid, recipe, best.epoch)
 
 
-def snapshot_epochs(epochs: int) -> list[int]:
-    """Up to 20 epochs (counted from 0), evenly spaced over the last quarter; always the last."""
-    first = epochs - max(1, epochs // 4)
+def snapshot_epochs(epochs: int, share: float = 0.25) -> list[int]:
+    """Up to 20 epochs (counted from 0), evenly spaced over the last share of them; always the last."""
+    first = epochs - max(1, int(epochs * share))
     return sorted({int(epoch) for epoch in np.linspace(first, epochs - 1, min(20, epochs - first)).round()})
 
 
@@ -372,9 +383,27 @@ def _centre_energies(potential: MACEPotential, data: _Labelled, recipe: Recipe) 
         potential.module.scale_shift.shift -= total / len(data)  # type: ignore[union-attr, operator]
 
 
-def _identity(train: Sequence[Atoms], valid: Sequence[Atoms], recipe: Recipe, seed: int, dtype: str) -> str:
+def _copy_from(start: MACEPotential, module: torch.nn.Module) -> None:
+    try:
+        module.load_state_dict(start.module.state_dict())
+    except RuntimeError:
+        raise InputError(
+            f"the training cannot start from {start.source or 'this network'}: it has another architecture or other "
+            "elements than the preset and the training set give"
+        ) from None
+
+
+def _identity(
+    train: Sequence[Atoms],
+    valid: Sequence[Atoms],
+    recipe: Recipe,
+    seed: int,
+    dtype: str,
+    start: MACEPotential | None = None,
+) -> str:
     """A hash of all that determines the result: a checkpoint of anything else must not be resumed."""
-    settings = json.dumps({"recipe": asdict(recipe), "seed": seed, "dtype": dtype}, sort_keys=True)
+    first = None if start is None else start.fingerprint
+    settings = json.dumps({"recipe": asdict(recipe), "seed": seed, "dtype": dtype, "start": first}, sort_keys=True)
     digest = hashlib.sha256(settings.encode())
     for atoms in (*train, *valid):
         digest.update(structure_hash(atoms).encode())

@@ -1,17 +1,24 @@
 """A folder in which methods find the networks they need, each trained once."""
 
 import dataclasses
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import torch
 from ase import Atoms
 from torch import Tensor
 
+from adaptntk.errors import InputError
 from adaptntk.files import make_folder
 from adaptntk.models.mace import MACEPotential, load_mace
-from adaptntk.models.mace_dropout import insert_dropout
-from adaptntk.training import EpochReport, Recipe, checkpoint_file, read_snapshots, train
+from adaptntk.models.mace_dropout import with_dropout
+from adaptntk.models.mace_network import build_network
+from adaptntk.training import EpochReport, Recipe, checkpoint_file, energy_reference, read_snapshots, train
+
+# Of the epochs, at the end: the weights from which SWAG is made.
+SNAPSHOT_SHARE = 0.25
 
 
 class FolderWorkbench:
@@ -24,6 +31,7 @@ class FolderWorkbench:
         folder: where networks are kept.
         recipe: how they are trained.
         seed: of the model itself; other members follow from it.
+        given: files of networks that are trained already, by name: ``member-0``, ``member-1``, ...
     """
 
     def __init__(
@@ -35,6 +43,7 @@ class FolderWorkbench:
         seed: int = 0,
         device: str = "auto",
         on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None,
+        given: Mapping[str, Path] | None = None,
     ) -> None:
         self.train = train
         self.valid = valid
@@ -43,6 +52,7 @@ class FolderWorkbench:
         self.seed = seed
         self.device = device
         self._on_epoch = on_epoch
+        self._given = dict(given or {})
         self._loaded: dict[str, MACEPotential] = {}
         self.used: set[str] = set()
         self.seconds_in_training = 0.0
@@ -53,14 +63,27 @@ class FolderWorkbench:
         self.used.add(name)
         if name not in self._loaded:
             # A thousand members of one seed come before the first of the next.
-            path = self._trained(name, self.recipe, 1000 * self.seed + number, snapshots=number == 0)
+            share = SNAPSHOT_SHARE if number == 0 and not self.recipe.cosine else 0.0
+            path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
             self._loaded[name] = load_mace(path, self.device)
         return self._loaded[name]
 
     def snapshots(self) -> list[dict[str, Tensor]]:
-        """Weights of the model itself, from the last quarter of the epochs of its training."""
-        self.member(0)
-        return read_snapshots(self.folder / "member-0.model")
+        """Weights along the last quarter of the training of the model itself, at a constant learning rate.
+
+        SWAG needs weights that wander. A learning rate that falls to zero brings them to rest, so that quarter is then
+        repeated from the finished model at the learning rate with which it began.
+        """
+        model = self.member(0)
+        if not self.recipe.cosine and "member-0" not in self._given:
+            return read_snapshots(self.folder / "member-0.model")
+        self.used.add("swag")
+        epochs = max(2, int(SNAPSHOT_SHARE * self.recipe.epochs))
+        rate = self.recipe.learning_rate
+        if self.recipe.cosine:
+            rate *= 0.5 * (1 + math.cos(math.pi * (1 - SNAPSHOT_SHARE)))
+        recipe = dataclasses.replace(self.recipe, epochs=epochs, learning_rate=rate, cosine=False)
+        return read_snapshots(self._trained("swag", recipe, 1000 * self.seed, snapshots=1.0, start=model))
 
     def dropout_member(self, rate: float) -> MACEPotential:
         """A network trained with dropout, which is still active in it when it is in training mode."""
@@ -69,9 +92,7 @@ class FolderWorkbench:
         if name not in self._loaded:
             recipe = dataclasses.replace(self.recipe, dropout=rate)
             path = self._trained(name, recipe, 1000 * self.seed)
-            stock = load_mace(path, self.device)
-            insert_dropout(stock.module, rate)
-            self._loaded[name] = MACEPotential(stock.module, stock.fingerprint, stock.source, stock.head)
+            self._loaded[name] = with_dropout(load_mace(path, self.device), rate)
         return self._loaded[name]
 
     def training_seconds(self) -> dict[str, float]:
@@ -86,8 +107,25 @@ class FolderWorkbench:
             for path in sorted(folder.glob("*.seconds"))
         }
 
-    def _trained(self, name: str, recipe: Recipe, seed: int, snapshots: bool = False) -> Path:
+    def _check_architecture(self) -> None:
+        """Networks to be compared with a given one must be built like it."""
+        reference = energy_reference(self.train, self.recipe)
+        built = build_network(self.recipe.architecture, reference, torch.float32, 0)
+        shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, self.member(0).module)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"{self._given['member-0']}: is not built like the networks of this preset, so no others can be "
+                "trained to go with it; train them yourself and name their files, or choose its preset"
+            )
+
+    def _trained(
+        self, name: str, recipe: Recipe, seed: int, snapshots: float = 0.0, start: MACEPotential | None = None
+    ) -> Path:
+        if name in self._given:
+            return self._given[name]
         path = self.folder / f"{name}.model"
+        if "member-0" in self._given:
+            self._check_architecture()
         begun = checkpoint_file(path).exists()
         if begun or not path.exists():
 
@@ -99,7 +137,7 @@ class FolderWorkbench:
             began = time.perf_counter()
             train(
                 self.train, self.valid, path, recipe, seed, self.device,
-                resume=begun, on_epoch=report, snapshots=snapshots,
+                resume=begun, on_epoch=report, snapshots=snapshots, start=start,
             )  # fmt: skip
             self.seconds_in_training += time.perf_counter() - began
         return path

@@ -1,6 +1,7 @@
 """Every method against a case that can be computed by hand, and all of them behind one interface."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -8,16 +9,23 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from adaptntk.core.error_model import LogErrorRegression
 from adaptntk.core.metrics import spearman
-from adaptntk.errors import InputError
+from adaptntk.errors import InputError, MismatchError
+from adaptntk.methods.calibrated import CalibratedMethod, load_method, save_method
+from adaptntk.methods.controls import Random
 from adaptntk.methods.dropout import Dropout
 from adaptntk.methods.ensemble import Ensemble
 from adaptntk.methods.evidential import EvidentialHead, nig_loss
 from adaptntk.methods.last_layer import mean_invariants
+from adaptntk.methods.load import load_fitted
 from adaptntk.methods.method import spread_of_forces
-from adaptntk.methods.registry import METHODS, fit_method
+from adaptntk.methods.ntk_file import load_uncertainty
+from adaptntk.methods.registry import METHODS, fit_method, parse_options
 from adaptntk.methods.swag import SWAG, WeightDistribution
 from adaptntk.models.mace_dropout import insert_dropout, remove_dropout
+from adaptntk.progress import silent
+from adaptntk.testing import check_method
 from adaptntk.training import Recipe, read_snapshots, snapshot_epochs, train
 from adaptntk.workbench import FolderWorkbench
 from tests.conftest import TINY
@@ -35,7 +43,7 @@ def workbench(parts, tmp_path_factory):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method(name, workbench, parts):
-    method = fit_method(name, workbench, **OPTIONS.get(name, {}))
+    method = fit_method(name, workbench, OPTIONS.get(name))
     assert method.name == name
     test = parts["test"][:12]
     found, again = method.assess(test), method.assess(test)
@@ -53,7 +61,7 @@ def test_every_method(name, workbench, parts):
 
 
 def test_unknown_method(workbench):
-    with pytest.raises(InputError, match="choose one of ntk, ensemble"):
+    with pytest.raises(InputError, match="choose one of ntk, error_model, ensemble"):
         fit_method("oracle", workbench)
 
 
@@ -146,6 +154,11 @@ def test_swag_distribution_by_hand():
 def test_swag_uses_the_snapshots_of_the_training(workbench):
     snapshots = workbench.snapshots()
     assert len(snapshots) == len(snapshot_epochs(RECIPE.epochs)) == 3
+    # The learning rate of this recipe falls to zero: the last quarter is repeated at the rate with which it began.
+    assert "swag" in workbench.training_seconds()
+    weights = torch.cat([tensor.flatten() for _, tensor in workbench.member(0).parameters()])
+    rows = torch.stack([torch.cat([tensor.flatten() for tensor in s.values()]) for s in snapshots])
+    assert 1e-4 < float((rows[1] - rows[0]).norm() / weights.detach().norm()) < 0.5
     swag = SWAG.fit(workbench, draws=2)
     name = workbench.member(0).parameters()[0][0]
     mean = torch.stack([snapshot[name] for snapshot in snapshots]).double().mean(0).flatten()
@@ -174,10 +187,10 @@ def test_snapshots_survive_an_interruption(parts, tmp_path):
         if report.epoch == 11:
             raise StopError
 
-    train(parts["train"], parts["valid"], tmp_path / "a.model", RECIPE, snapshots=True, device="cpu")
+    train(parts["train"], parts["valid"], tmp_path / "a.model", RECIPE, snapshots=0.25, device="cpu")
     with pytest.raises(StopError):
-        train(parts["train"], parts["valid"], tmp_path / "b.model", RECIPE, snapshots=True, on_epoch=stop, device="cpu")
-    train(parts["train"], parts["valid"], tmp_path / "b.model", RECIPE, snapshots=True, resume=True, device="cpu")
+        train(parts["train"], parts["valid"], tmp_path / "b.model", RECIPE, snapshots=0.25, on_epoch=stop, device="cpu")
+    train(parts["train"], parts["valid"], tmp_path / "b.model", RECIPE, snapshots=0.25, resume=True, device="cpu")
     for a, b in zip(read_snapshots(tmp_path / "a.model"), read_snapshots(tmp_path / "b.model"), strict=True):
         assert all(torch.equal(a[name], b[name]) for name in a)
     with pytest.raises(InputError, match="train the model with snapshots"):
@@ -233,3 +246,109 @@ def test_distance_is_zero_in_the_training_set(workbench, parts):
 def test_the_energy_control_ranks_by_energy(workbench, parts):
     found = fit_method("energy", workbench).assess(parts["test"])
     assert spearman(found.score, found.energies) > 0.99
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_contract_and_the_file(name, workbench, parts, tmp_path):
+    """Every method passes the public check, and comes back from its file with the same scores."""
+    method = fit_method(name, workbench, OPTIONS.get(name))
+    check_method(method, parts["test"][:8], pointwise=name != "dropout")
+    fitted = CalibratedMethod.fit(method, parts["train"], parts["valid"])
+    save_method(fitted, tmp_path / "fitted.uq")
+    loaded = load_fitted(tmp_path / "fitted.uq", device="cpu")
+    assert isinstance(loaded, CalibratedMethod)
+    assert loaded.name == name
+    before, after = (f.score(parts["test"][:8]) for f in (fitted, loaded))
+    assert np.allclose(before.variance, after.variance, rtol=1e-6)
+    assert np.allclose(before.sigma, after.sigma)
+    assert np.allclose(before.energy_sigma, after.energy_sigma)
+    assert (before.sigma > 0).all()
+
+
+class Broken(Random):
+    """A method that answers differently every time."""
+
+    calls = 0
+
+    def assess(self, structures, batch_size=16, progress=silent):
+        type(self).calls += 1
+        found = super().assess(structures, batch_size, progress)
+        return dataclasses.replace(found, score=found.score + type(self).calls)
+
+
+def test_the_check_finds_defects(workbench, parts):
+    good = fit_method("random", workbench)
+    with pytest.raises(AssertionError, match="same question"):
+        check_method(Broken(good.potential, 0), parts["test"][:8])
+
+    class Negative(Random):
+        def assess(self, structures, batch_size=16, progress=silent):
+            found = super().assess(structures, batch_size, progress)
+            return dataclasses.replace(found, score=-found.score)
+
+    with pytest.raises(AssertionError, match="cannot be negative"):
+        check_method(Negative(good.potential, 0), parts["test"][:8])
+
+    class Relative(Random):
+        def assess(self, structures, batch_size=16, progress=silent):
+            found = super().assess(structures, batch_size, progress)
+            return dataclasses.replace(found, score=found.score / found.score.sum())
+
+    with pytest.raises(AssertionError, match="single structure"):
+        check_method(Relative(good.potential, 0), parts["test"][:8])
+
+    class Forgetful(Random):
+        @classmethod
+        def restore(cls, state):
+            return cls(state.networks[0], state.settings["seed"] + 1)
+
+    with pytest.raises(AssertionError, match="restored from its state"):
+        check_method(Forgetful(good.potential, 0), parts["test"][:8])
+
+
+def test_a_file_refuses_other_networks(workbench, parts, tmp_path):
+    fitted = CalibratedMethod.fit(fit_method("energy", workbench), parts["train"], parts["valid"])
+    save_method(fitted, tmp_path / "a.uq")
+    with pytest.raises(MismatchError, match="network 0 SHA-256"):
+        load_method(tmp_path / "a.uq", "cpu", workbench.member(1).source)
+    with pytest.raises(InputError, match="holds the method 'energy'"):
+        load_uncertainty(tmp_path / "a.uq")
+
+
+def test_options_are_typed():
+    assert parse_options("dropout", ["rate=0.2", "passes=7"]) == {"rate": 0.2, "passes": 7}
+    assert parse_options("ntk", ["criterion=nll", "dim=64"]) == {"criterion": "nll", "dim": 64}
+    with pytest.raises(InputError, match=r"rate \(float, 0.1\), passes \(int, 20\)"):
+        parse_options("dropout", ["masks=3"])
+    with pytest.raises(InputError, match="passes of dropout must be of type int"):
+        parse_options("dropout", ["passes=many"])
+
+
+def test_the_error_model_is_monotone_and_leaves_noise_alone():
+    rng = np.random.default_rng(0)
+    covariates = rng.normal(size=(100, 4))
+    errors = np.exp(0.5 * covariates[:, 0] + 0.3 * covariates[:, 1] + 0.2 * rng.normal(size=100) - 3)
+    fitted = LogErrorRegression.fit(covariates, errors, rng)
+    assert (fitted.weights >= 0).all()
+    assert fitted.weights[0] > fitted.weights[1] > 3 * fitted.weights[2:].max()
+    more = covariates + np.array([0.0, 1.0, 0.0, 0.0])
+    assert (fitted.predict(more) > fitted.predict(covariates)).all()
+    # Unregularised and unconstrained it is ordinary least squares.
+    loose = LogErrorRegression._solve(covariates, np.log(errors), ridge=1e-12)
+    design = np.column_stack([np.ones(100), covariates])
+    expected = np.exp(design @ np.linalg.lstsq(design, np.log(errors), rcond=None)[0])
+    if (loose.weights > 0).all():
+        assert np.allclose(loose.predict(covariates), expected)
+    with pytest.raises(InputError, match="at least 10"):
+        LogErrorRegression.fit(covariates[:5], errors[:5], rng)
+
+
+def test_given_networks_are_not_trained_again(workbench, parts, tmp_path):
+    given = {f"member-{n}": workbench.folder / f"member-{n}.model" for n in (0, 1)}
+    bench = FolderWorkbench(parts["train"], parts["valid"], tmp_path, RECIPE, seed=1, device="cpu", given=given)
+    assert Ensemble.fit(bench, members=2).members[1].fingerprint == workbench.member(1).fingerprint
+    assert not list(tmp_path.glob("*.model"))
+    other = dataclasses.replace(RECIPE, architecture=dataclasses.replace(TINY, max_ell=0))
+    bench = FolderWorkbench(parts["train"], parts["valid"], tmp_path, other, seed=1, device="cpu", given=given)
+    with pytest.raises(InputError, match="not built like the networks of this preset"):
+        bench.member(2)

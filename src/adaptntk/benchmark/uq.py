@@ -158,7 +158,7 @@ def _write_method(job: Job, name: str, bench: FolderWorkbench, parts: dict[str, 
     """Scores and errors of one method."""
     bench.used.clear()
     before, began = bench.seconds_in_training, time.perf_counter()
-    method = fit_method(name, bench, **job.plan.options.get(name, {}))
+    method = fit_method(name, bench, job.plan.options.get(name))
     fitting = time.perf_counter() - began - (bench.seconds_in_training - before)
     arrays: dict[str, Any] = {"networks": np.array(sorted(bench.used)), "fit_seconds": fitting}
     began = time.perf_counter()

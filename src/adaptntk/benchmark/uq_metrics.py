@@ -43,11 +43,11 @@ def summarise(loaded: Sequence[dict[str, dict[str, Any]]], methods: Sequence[str
             entry = {key: _over_seeds([_points(c)[key] for c in columns]) for key in _points(columns[0])}
             draws[name] = {key: _resampled(columns, statistic) for key, statistic in STATISTICS.items()}
             for key, values in draws[name].items():
-                entry[key] |= _interval(values)
+                entry[key] |= _interval(entry[key]["mean"], values)
             result["methods"][name][which] = entry
         for name in methods:
             result["methods"][name][which]["difference_to_ntk"] = {
-                key: {"mean": _difference(result, name, which, key)} | _interval(draws[name][key] - draws["ntk"][key])
+                key: _difference(result, name, which, key, draws[name][key] - draws["ntk"][key])
                 for key in ("spearman", "aurc_n")
             }
     return result
@@ -119,16 +119,17 @@ def _over_seeds(values: Sequence[float | None]) -> dict[str, Any]:
     return {"mean": float(np.mean(known)) if len(known) == len(values) else None, "by_seed": list(values)}
 
 
-def _interval(values: Array) -> dict[str, float | None]:
-    if not np.isfinite(values).all():
+def _interval(mean: float | None, values: Array) -> dict[str, float | None]:
+    if mean is None or not np.isfinite(values).all():
         return {"low": None, "high": None}
-    low, high = np.quantile(values, [0.025, 0.975])
-    return {"low": float(low), "high": float(high)}
+    low, high = metrics.centred_interval(mean, values)
+    return {"low": low, "high": high}
 
 
-def _difference(result: dict[str, Any], name: str, which: str, key: str) -> float | None:
+def _difference(result: dict[str, Any], name: str, which: str, key: str, values: Array) -> dict[str, float | None]:
     own, ntk = (result["methods"][method][which][key]["mean"] for method in (name, "ntk"))
-    return None if own is None or ntk is None else own - ntk
+    mean = None if own is None or ntk is None else own - ntk
+    return {"mean": mean} | _interval(mean, values)
 
 
 def _constant_ence(common: dict[str, Any]) -> float:

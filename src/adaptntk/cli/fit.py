@@ -7,9 +7,13 @@ import numpy as np
 import typer
 
 from adaptntk.cli import console, options
+from adaptntk.cli.train import epoch_line
+from adaptntk.errors import InputError
 
 if TYPE_CHECKING:
     from adaptntk.methods.ntk import NTKUncertainty
+    from adaptntk.training import EpochReport
+    from adaptntk.workflows.labels import LabelKeys
 
 
 def fit(
@@ -20,6 +24,30 @@ def fit(
     train: Annotated[Path, typer.Option(help="The structures the model was trained on.", show_default=False)],
     valid: Annotated[Path, typer.Option(help="Labelled structures for ridge and calibration.", show_default=False)],
     output: Annotated[Path, typer.Option("-o", "--output", help="The .ntk file to write.", show_default=False)],
+    method: Annotated[
+        str,
+        typer.Option(
+            help="ntk, or for comparison: error_model, ensemble, dropout, swag, evidential, last_layer, distance, "
+            "energy, random."
+        ),
+    ] = "ntk",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Of a method other than ntk; repeatable.", show_default=False),
+    ] = None,
+    member: Annotated[
+        list[Path] | None,
+        typer.Option(help="Further trained networks of an ensemble; repeatable.", show_default=False),
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for networks that a method still has to train; they are found again there.",
+            show_default="OUTPUT.networks",
+        ),
+    ] = None,
+    preset: Annotated[str, typer.Option(help="Of that training, see adaptntk train.")] = "small",
+    epochs: Annotated[int | None, typer.Option(help="Of that training.", show_default=False)] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(help="Labelled structures for sigma and bounds, instead of --valid.", show_default=False),
@@ -56,8 +84,23 @@ def fit(
     seed: options.Seed = 0,
     memory: options.Memory = 4.0,
 ) -> None:
-    """Turn a trained model and its training set into a calibrated uncertainty."""
-    from adaptntk.workflows import LabelKeys, fit_uncertainty
+    """Turn a trained model and its training set into a calibrated uncertainty.
+
+    From --sketch to --normalise, and --dtype, --head and --memory, options are of the method ntk alone.
+    """
+    from adaptntk.workflows.labels import LabelKeys
+
+    keys = LabelKeys(energy_key, forces_key)
+    if method != "ntk":
+        fit_baseline(
+            method, model, train, valid, output, option or [], calibration, member or [], work, preset, epochs, keys,
+            device, batch_size, seed,
+        )  # fmt: skip
+        return
+    for name, given in (("--option", option), ("--member", member), ("--work", work), ("--epochs", epochs)):
+        if given:
+            raise InputError(f"{name} is for other methods than ntk; choose one with --method")
+    from adaptntk.workflows.fit import fit_uncertainty
 
     fitted = fit_uncertainty(
         model,
@@ -72,7 +115,7 @@ def fit(
         lam=lam,
         criterion=lam_criterion,
         normalise=normalise,
-        keys=LabelKeys(energy_key, forces_key),
+        keys=keys,
         device=device,
         dtype=dtype,
         head=head,
@@ -83,6 +126,48 @@ def fit(
     )
     for line in summary(fitted):
         console.out.print(line)
+    console.out.print(f"wrote {output}")
+
+
+def fit_baseline(
+    method: str,
+    model: Path,
+    train: Path,
+    valid: Path,
+    output: Path,
+    option: list[str],
+    calibration: Path | None,
+    members: list[Path],
+    work: Path | None,
+    preset: str,
+    epochs: int | None,
+    keys: "LabelKeys",
+    device: str,
+    batch_size: int,
+    seed: int,
+) -> None:
+    """The same verb for a method to compare with."""
+    from adaptntk.core.calibration import conformal_quantile
+    from adaptntk.methods.registry import parse_options
+    from adaptntk.training import find_preset
+    from adaptntk.workflows.fit import fit_other_method
+
+    def show(name: str, report: "EpochReport") -> None:
+        if report.epoch == 1 or report.epoch % max(1, report.epochs // 10) == 0:
+            console.err.print(f"{name}: {epoch_line(report, [report])}")
+
+    fitted = fit_other_method(
+        method, model, train, valid, output, parse_options(method, option), calibration, members, work,
+        find_preset(preset, epochs), keys, device, batch_size, seed, show, console.show_progress,
+    )  # fmt: skip
+    forces, ratios = fitted.calibration.forces, fitted.calibration.ratios
+    networks = fitted.method.state().networks
+    console.out.print(f"method       {method}, networks: {', '.join(str(network.source) for network in networks)}")
+    console.out.print(
+        f"calibration  sigma^2 = {forces.a:.4g} {method}_variance + ({forces.b:.4g} eV/Å)^2 "
+        f"from {len(ratios)} structures"
+    )
+    console.out.print(bound_line(conformal_quantile(ratios, 0.9), len(ratios)))
     console.out.print(f"wrote {output}")
 
 

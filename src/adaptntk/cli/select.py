@@ -9,7 +9,7 @@ from adaptntk.cli import console, options
 from adaptntk.cli.score import size_line
 
 if TYPE_CHECKING:
-    from adaptntk.workflows import SelectionReport
+    from adaptntk.workflows.select import SelectionReport
 
 
 def select(
@@ -53,7 +53,8 @@ def select(
     Structures of the training set are never picked. Each frame carries ntk_pick (1, 2, ...), ntk_score (U at
     the time of picking), ntk_pool_index, and the keys that adaptntk score writes.
     """
-    from adaptntk.workflows import LabelKeys, select_batch
+    from adaptntk.workflows.labels import LabelKeys
+    from adaptntk.workflows.select import select_batch
 
     report = select_batch(
         ntk,

@@ -37,16 +37,14 @@ def train(
     seed: options.Seed = 0,
 ) -> None:
     """Train a MACE network with the paper's recipe and write a stock .model file."""
-    from adaptntk.training import PRESETS
-    from adaptntk.workflows import LabelKeys, train_model
+    from adaptntk.training import find_preset
+    from adaptntk.workflows.labels import LabelKeys
+    from adaptntk.workflows.train import train_model
 
-    if preset not in PRESETS:
-        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
-    recipe = PRESETS[preset]
+    recipe = find_preset(preset, epochs)
     default_reference = "elements" if recipe.element_energies else "mean"
     recipe = dataclasses.replace(
         recipe,
-        epochs=recipe.epochs if epochs is None else epochs,
         batch_size=recipe.batch_size if batch_size is None else batch_size,
         learning_rate=recipe.learning_rate if learning_rate is None else learning_rate,
         per_atom_energy=choice("--energy-loss", energy_loss, ("total", "per_atom")),

@@ -11,6 +11,7 @@ reaches the top are brought up to date: on most pools a few hundred of them, wit
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -168,7 +169,7 @@ def top_b(
     """The highest scores, without updates within the batch: the paper's ablation."""
     scores = posterior.variance(candidates)
     order = torch.argsort(scores, descending=True, stable=True).tolist()
-    return _take_in_order(posterior, candidates, scores, order, count, constraints)
+    return _take_in_order(scores, order, count, constraints, partial(_prior_column, posterior, candidates))
 
 
 def random(
@@ -182,16 +183,28 @@ def random(
     """A uniform draw without replacement: the control."""
     scores = posterior.variance(candidates)
     order = torch.randperm(len(scores), generator=generator).tolist()
-    return _take_in_order(posterior, candidates, scores, order, count, constraints)
+    return _take_in_order(scores, order, count, constraints, partial(_prior_column, posterior, candidates))
+
+
+def by_score(
+    method: str, scores: Tensor, count: int, constraints: Constraints | None = None, seed: int = 0
+) -> Selection:
+    """``topb`` or ``random`` where there are scores and no features."""
+    if method == "topb":
+        order = torch.argsort(scores, descending=True, stable=True).tolist()
+    elif method == "random":
+        order = torch.randperm(len(scores), generator=torch.Generator().manual_seed(seed)).tolist()
+    else:
+        raise InputError(f"{method!r} needs features: with scores alone, use topb or random")
+    return _take_in_order(scores, order, count, constraints)
 
 
 def _take_in_order(
-    posterior: FeaturePosterior,
-    candidates: Rows,
     scores: Tensor,
     order: list[int],
     count: int,
     constraints: Constraints | None,
+    prior_column: Callable[[int], Tensor] | None = None,
 ) -> Selection:
     constraints = constraints or Constraints()
     constraints.check(count, len(scores))
@@ -204,14 +217,16 @@ def _take_in_order(
             continue
         selection.indices.append(index)
         selection.scores.append(float(scores[index]))
-        column = None
-        if constraints.min_separation > 0:
-            representer = posterior.representers(candidates[torch.tensor([index])])
-            column = _column(candidates, representer)
+        column = prior_column(index) if prior_column is not None and constraints.min_separation > 0 else None
         allowed.pick(index, column)
     if len(selection.indices) < count:
         allowed.give_up()
     return selection
+
+
+def _prior_column(posterior: FeaturePosterior, candidates: Rows, index: int) -> Tensor:
+    """``U(x, z)`` of every candidate x with the one of that index."""
+    return _column(candidates, posterior.representers(candidates[torch.tensor([index])]))
 
 
 def _column(candidates: Rows, representer: Tensor) -> Tensor:

@@ -1,21 +1,23 @@
 """Scores that any method should beat: chance, and the predicted energy itself."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from ase import Atoms
 
-from adaptntk.methods.method import Assessment, Workbench
-from adaptntk.models.protocol import Potential
+from adaptntk.data.structures import structure_hash
+from adaptntk.methods.method import Assessment, MethodState, Workbench
+from adaptntk.models.mace import MACEPotential
 from adaptntk.progress import Progress, silent
 
 
 @dataclass(frozen=True)
 class Random:
-    """Independent uniform numbers."""
+    """Independent uniform numbers, each decided by the seed and the structure."""
 
-    potential: Potential
+    potential: MACEPotential
     seed: int
     name = "random"
 
@@ -26,8 +28,15 @@ class Random:
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         predicted = self.potential.predict(structures, batch_size, progress)
-        score = np.random.default_rng(self.seed).uniform(size=len(structures))
+        score = np.array([_number(self.seed, structure_hash(atoms)) for atoms in structures])
         return Assessment(score, "variance", predicted.energies, predicted.forces)
+
+    def state(self) -> MethodState:
+        return MethodState((self.potential,), settings={"seed": self.seed})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Random":
+        return cls(state.networks[0], state.settings["seed"])
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class PredictedEnergy:
     Frames of high energy are rarer and their forces larger: a trivial score that some published ones do not beat.
     """
 
-    potential: Potential
+    potential: MACEPotential
     lowest: float
     name = "energy"
 
@@ -52,6 +61,18 @@ class PredictedEnergy:
         predicted = self.potential.predict(structures, batch_size, progress)
         score = np.maximum(predicted.energies / _sizes(structures) - self.lowest, 0.0)
         return Assessment(score, "variance", predicted.energies, predicted.forces)
+
+    def state(self) -> MethodState:
+        return MethodState((self.potential,), settings={"lowest": self.lowest})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "PredictedEnergy":
+        return cls(state.networks[0], state.settings["lowest"])
+
+
+def _number(seed: int, identity: str) -> float:
+    """A uniform number in [0, 1)."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {identity}".encode()).digest()[:6]) / 2**48
 
 
 def _sizes(structures: Sequence[Atoms]) -> np.ndarray:

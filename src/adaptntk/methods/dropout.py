@@ -8,8 +8,9 @@ import torch
 from ase import Atoms
 
 from adaptntk.errors import InputError
-from adaptntk.methods.method import Assessment, Workbench, spread_of_forces
+from adaptntk.methods.method import Assessment, MethodState, Workbench, spread_of_forces
 from adaptntk.models.mace import MACEPotential
+from adaptntk.models.mace_dropout import with_dropout
 from adaptntk.progress import Progress, silent
 
 
@@ -21,6 +22,7 @@ class Dropout:
     """
 
     potential: MACEPotential
+    rate: float
     passes: int
     seed: int
     name = "dropout"
@@ -30,7 +32,7 @@ class Dropout:
         """Train a network with dropout after the non-linearity of its last readout (the first one is linear)."""
         if passes < 2:
             raise InputError(f"dropout needs at least two passes, not {passes}")
-        return cls(workbench.dropout_member(rate), passes, workbench.seed)
+        return cls(workbench.dropout_member(rate), rate, passes, workbench.seed)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         module = self.potential.module
@@ -48,3 +50,12 @@ class Dropout:
         spread, forces = spread_of_forces([predicted.forces for predicted in predictions])
         energies = np.mean([predicted.energies for predicted in predictions], axis=0)
         return Assessment(spread, "std", energies, forces)
+
+    def state(self) -> MethodState:
+        return MethodState((self.potential,), settings={"rate": self.rate, "passes": self.passes, "seed": self.seed})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Dropout":
+        settings = state.settings
+        potential = with_dropout(state.networks[0], settings["rate"])
+        return cls(potential, settings["rate"], settings["passes"], settings["seed"])

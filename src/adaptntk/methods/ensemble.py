@@ -7,8 +7,8 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.errors import InputError
-from adaptntk.methods.method import Assessment, Workbench, spread_of_forces
-from adaptntk.models.protocol import Potential
+from adaptntk.methods.method import Assessment, MethodState, Workbench, spread_of_forces
+from adaptntk.models.mace import MACEPotential
 from adaptntk.progress import Progress, silent
 
 
@@ -16,7 +16,7 @@ from adaptntk.progress import Progress, silent
 class Ensemble:
     """The score is the standard deviation of the members' forces; predictions are their mean."""
 
-    members: tuple[Potential, ...]
+    members: tuple[MACEPotential, ...]
     name = "ensemble"
 
     @classmethod
@@ -31,3 +31,10 @@ class Ensemble:
         spread, forces = spread_of_forces([predicted.forces for predicted in predictions])
         energies = np.mean([predicted.energies for predicted in predictions], axis=0)
         return Assessment(spread, "std", energies, forces)
+
+    def state(self) -> MethodState:
+        return MethodState(self.members)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Ensemble":
+        return cls(state.networks)

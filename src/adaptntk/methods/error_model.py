@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import torch
 from ase import Atoms
 from numpy.typing import NDArray
 
@@ -11,7 +13,7 @@ from adaptntk.core.error_model import LogErrorRegression
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import reference_forces
 from adaptntk.methods.last_layer import LastLayer
-from adaptntk.methods.method import Assessment, Workbench
+from adaptntk.methods.method import Assessment, MethodState, Workbench
 from adaptntk.methods.ntk_method import NTK
 from adaptntk.progress import Progress, silent
 
@@ -41,6 +43,27 @@ class ErrorModel:
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         covariates, assessed = _covariates(self.ntk, self.last_layer, structures, batch_size, progress)
         return Assessment(self.regression.predict(covariates), "std", assessed.energies, assessed.forces)
+
+    def state(self) -> MethodState:
+        parts = {"ntk": self.ntk.state(), "last_layer": self.last_layer.state()}
+        tensors = {f"{part}.{name}": tensor for part, held in parts.items() for name, tensor in held.tensors.items()}
+        regression = {name: getattr(self.regression, name) for name in ("means", "spreads", "weights")}
+        tensors |= {name: torch.from_numpy(array) for name, array in regression.items()}
+        settings: dict[str, Any] = {part: held.settings for part, held in parts.items()}
+        settings |= {"intercept": self.regression.intercept, "ridge": self.regression.ridge}
+        return MethodState(parts["ntk"].networks, tensors, settings)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "ErrorModel":
+        def part(name: str) -> MethodState:
+            prefix = name + "."
+            tensors = {k.removeprefix(prefix): v for k, v in state.tensors.items() if k.startswith(prefix)}
+            return MethodState(state.networks, tensors, state.settings[name])
+
+        means, spreads, weights = (state.tensors[name].numpy() for name in ("means", "spreads", "weights"))
+        settings = state.settings
+        regression = LogErrorRegression(means, spreads, weights, settings["intercept"], settings["ridge"])
+        return cls(NTK.restore(part("ntk")), LastLayer.restore(part("last_layer")), regression)
 
 
 def _covariates(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adaptntk.data.structures import reference_energies
 from adaptntk.methods.last_layer import mean_invariants
-from adaptntk.methods.method import Assessment, Workbench
+from adaptntk.methods.method import Assessment, MethodState, Workbench
 from adaptntk.models.mace import MACEPotential
 from adaptntk.progress import Progress, silent
 
@@ -105,6 +105,17 @@ class Evidential:
         with torch.no_grad():
             _, nu, alpha, beta = self.head((features - self.centre) / self.scale)
         return Assessment((beta / (nu * (alpha - 1))).numpy(), "variance", predicted.energies, predicted.forces)
+
+    def state(self) -> MethodState:
+        tensors = {"centre": self.centre, "scale": self.scale}
+        return MethodState((self.potential,), tensors | {f"head.{k}": v for k, v in self.head.state_dict().items()})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Evidential":
+        centre, scale = state.tensors["centre"], state.tensors["scale"]
+        head = EvidentialHead(len(centre)).double()
+        head.load_state_dict({k.removeprefix("head."): v for k, v in state.tensors.items() if k.startswith("head.")})
+        return cls(state.networks[0], head, centre, scale)
 
 
 def _inputs(potential: MACEPotential, frames: Sequence[Atoms]) -> tuple[Tensor, Tensor]:

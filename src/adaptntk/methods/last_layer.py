@@ -14,7 +14,7 @@ from adaptntk.core.calibration import PRIOR_ALPHA, choose_ridge
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import Posterior, RidgePath
 from adaptntk.data.structures import reference_forces
-from adaptntk.methods.method import Assessment, Workbench
+from adaptntk.methods.method import Assessment, MethodState, Workbench
 from adaptntk.models.mace import MACEPotential
 from adaptntk.models.protocol import Predictions
 from adaptntk.progress import Progress, silent
@@ -34,6 +34,7 @@ class LastLayer:
     """LLPR: the same regularised distance as ours, but of last-layer features only."""
 
     potential: MACEPotential
+    rows: Tensor
     posterior: Posterior
     name = "last_layer"
 
@@ -54,12 +55,20 @@ class LastLayer:
             np.random.default_rng(workbench.seed),
             alpha,
         )
-        return cls(potential, Posterior.fit(rows, ridge.lam))
+        return cls(potential, rows, Posterior.fit(rows, ridge.lam))
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         predicted = self.potential.predict(structures, batch_size, progress)
         variance = self.posterior.variance(_sums(self.potential, predicted, structures)).numpy()
         return Assessment(variance, "variance", predicted.energies, predicted.forces)
+
+    def state(self) -> MethodState:
+        return MethodState((self.potential,), {"rows": self.rows}, {"lam": self.posterior.lam})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "LastLayer":
+        rows = state.tensors["rows"]
+        return cls(state.networks[0], rows, Posterior.fit(rows, state.settings["lam"]))
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,15 @@ class Distance:
         predicted = self.potential.predict(structures, batch_size, progress)
         features = (mean_invariants(self.potential, predicted) - self.centre) / self.scale
         return Assessment(self.tree.query(features)[0], "std", predicted.energies, predicted.forces)
+
+    def state(self) -> MethodState:
+        arrays = {"features": np.asarray(self.tree.data), "centre": self.centre, "scale": self.scale}
+        return MethodState((self.potential,), {name: torch.tensor(array) for name, array in arrays.items()})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Distance":
+        features, centre, scale = (state.tensors[name].numpy() for name in ("features", "centre", "scale"))
+        return cls(state.networks[0], cKDTree(features), centre, scale)
 
 
 def _sums(potential: MACEPotential, predicted: Predictions, structures: Sequence[Atoms]) -> Tensor:

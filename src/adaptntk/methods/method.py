@@ -1,8 +1,8 @@
 """What every uncertainty method offers, so that all are fitted, scored and compared in the same way."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from ase import Atoms
@@ -37,13 +37,39 @@ class Assessment:
         return self.score**2 if self.kind == "std" else self.score
 
 
+@dataclass(frozen=True)
+class MethodState:
+    """What a fitted method is made of: all that a file must hold to bring it back.
+
+    Args:
+        networks: the trained networks it asks, the model itself first; of these the file holds path and SHA-256.
+        tensors: arrays by name.
+        settings: numbers and strings by name.
+    """
+
+    networks: tuple[MACEPotential, ...]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
 class Method(Protocol):
-    """A fitted method."""
+    """An uncertainty method. `fit` and `restore` make one; options of `fit` beyond the workbench have defaults."""
 
     name: str
 
+    @classmethod
+    def fit(cls, workbench: "Workbench") -> Self:
+        """Make one from training and validation structures."""
+
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         """Scores and predictions."""
+
+    def state(self) -> MethodState:
+        """What it is made of."""
+
+    @classmethod
+    def restore(cls, state: MethodState) -> Self:
+        """The method with that state."""
 
 
 class Workbench(Protocol):

@@ -33,7 +33,8 @@ from adaptntk.errors import InputError
 from adaptntk.feature_store import FeatureStore, StoredRows
 from adaptntk.features import NORMALISATIONS, extract_features
 from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import Potential, Predictions, check_species, parameter_count, parameters_hash
+from adaptntk.methods.method import Assessment
+from adaptntk.models.protocol import Potential, check_species, parameter_count, parameters_hash
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class NTKUncertainty:
     calibration: Calibration | None = None
     sketch_advice: theory.SketchAdvice | None = None
     memory_budget: int = DEFAULT_BUDGET
+    name = "ntk"
 
     @classmethod
     def fit(
@@ -267,6 +269,12 @@ class NTKUncertainty:
             self.calibration.energy.sigma(variance) * sizes,
         )
 
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        """Scores and predictions, as every method gives them."""
+        variance = self.score(structures, progress=progress).variance
+        predicted = self.potential.predict(structures, batch_size, progress)
+        return Assessment(variance, "variance", predicted.energies, predicted.forces)
+
     def select(
         self,
         pool: Sequence[Atoms],
@@ -354,7 +362,7 @@ class NTKUncertainty:
         if rows is None:
             rows = self.features_of(structures, name, progress)
         predicted = self.potential.predict(structures, batch_size, progress)
-        check_label_units(predicted, structures, name)
+        check_label_units(predicted.forces, structures, name)
         force_errors = force_rmse(predicted.forces, reference_forces(structures))
         energy_errors = predicted.energies - reference_energies(structures)
         return rows, force_errors, energy_errors / self._energy_scale(structures)
@@ -383,9 +391,9 @@ def check_finite(rows: Tensor, name: str, numbers: Sequence[int] | None = None) 
 _UNITS = {"kcal/mol": 23.0605, "kJ/mol": 96.4853, "Hartree": 1 / 27.2114, "Hartree/Bohr": 1 / 51.4221}
 
 
-def check_label_units(predicted: Predictions, structures: Sequence[Atoms], name: str) -> None:
+def check_label_units(forces: Sequence[Array], structures: Sequence[Atoms], name: str) -> None:
     """Compare labelled with predicted forces: a good fit with the slope of another unit gives it away."""
-    p = np.concatenate([f.ravel() for f in predicted.forces])
+    p = np.concatenate([f.ravel() for f in forces])
     r = np.concatenate([f.ravel() for f in reference_forces(structures)])
     if len(p) < 3 or np.std(p) == 0 or np.std(r) == 0 or np.corrcoef(p, r)[0, 1] < 0.9:
         return

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 from ase import Atoms
 
-from adaptntk.core.calibration import PRIOR_ALPHA
-from adaptntk.core.sketches import make_sketch
-from adaptntk.methods.method import Assessment, Workbench
+from adaptntk.core.calibration import PRIOR_ALPHA, RidgeChoice
+from adaptntk.core.posterior import fit_posterior
+from adaptntk.core.sketches import make_sketch, sketch_spec
+from adaptntk.methods.method import Assessment, MethodState, Workbench
 from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.models.mace import MACEPotential
+from adaptntk.models.protocol import parameter_count
 from adaptntk.progress import Progress, silent
 
 
@@ -34,6 +37,31 @@ class NTK:
         return cls(fitted.calibrate(workbench.valid, criterion, seed=workbench.seed))
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        scores = self.uncertainty.score(structures, progress=progress)
-        predicted = self.uncertainty.potential.predict(structures, batch_size)
-        return Assessment(scores.variance, "variance", predicted.energies, predicted.forces)
+        return self.uncertainty.assess(structures, batch_size, progress)
+
+    def state(self) -> MethodState:
+        fitted = self.uncertainty
+        assert isinstance(fitted.potential, MACEPotential)
+        settings = {
+            "sketch": sketch_spec(fitted.sketch, parameter_count(fitted.potential)),
+            "normalise": fitted.normalise,
+            "ridge": vars(fitted.ridge),
+            "train_hashes": list(fitted.train_hashes),
+        }
+        return MethodState((fitted.potential,), {"features": fitted.features}, settings)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "NTK":
+        settings, potential = state.settings, state.networks[0]
+        spec, ridge = settings["sketch"], RidgeChoice(**settings["ridge"])
+        features = state.tensors["features"].to(potential.device)
+        restored = NTKUncertainty(
+            potential=potential,
+            sketch=make_sketch(spec["kind"], spec["dim"], spec["seed"]),
+            normalise=settings["normalise"],
+            features=features,
+            ridge=ridge,
+            posterior=fit_posterior(features, ridge.lam),
+            train_hashes=tuple(settings["train_hashes"]),
+        )
+        return cls(restored)

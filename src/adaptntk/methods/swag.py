@@ -11,7 +11,7 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.methods.method import Assessment, Workbench, spread_of_forces
+from adaptntk.methods.method import Assessment, MethodState, Workbench, spread_of_forces
 from adaptntk.models.mace import MACEPotential
 from adaptntk.progress import Progress, silent
 
@@ -63,9 +63,8 @@ class SWAG:
             raise InputError(f"SWAG needs at least two draws, not {draws}")
         base = workbench.member(0)
         rows = torch.stack([_flat(snapshot, base) for snapshot in workbench.snapshots()])
-        # A network of its own: weights are put into it, and the model itself must not change.
-        own = MACEPotential(copy.deepcopy(base.module), base.fingerprint, head=base.head)
-        return cls(own, WeightDistribution.fit(rows, scale), draws, workbench.seed)
+        weights = WeightDistribution.fit(rows, scale)
+        return cls(_network(base, weights), weights, draws, workbench.seed)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         generator = torch.Generator().manual_seed(self.seed)
@@ -76,6 +75,24 @@ class SWAG:
         _put(self.weights.mean, self.potential)
         mean = self.potential.predict(structures, batch_size)
         return Assessment(spread_of_forces(drawn)[0], "std", np.asarray(mean.energies), mean.forces)
+
+    def state(self) -> MethodState:
+        weights = self.weights
+        tensors = {"mean": weights.mean, "variance": weights.variance, "deviations": weights.deviations}
+        settings = {"scale": weights.scale, "draws": self.draws, "seed": self.seed}
+        return MethodState((self.potential,), tensors, settings)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "SWAG":
+        weights = WeightDistribution(**state.tensors, scale=state.settings["scale"])
+        return cls(_network(state.networks[0], weights), weights, state.settings["draws"], state.settings["seed"])
+
+
+def _network(base: MACEPotential, weights: WeightDistribution) -> MACEPotential:
+    """A network of its own, with the mean weights: others are put into it, and the model itself must not change."""
+    own = MACEPotential(copy.deepcopy(base.module), base.fingerprint, base.source, base.head)
+    _put(weights.mean, own)
+    return own
 
 
 def _flat(snapshot: dict[str, Tensor], potential: MACEPotential) -> Tensor:

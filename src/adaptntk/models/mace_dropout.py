@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from adaptntk.errors import InputError, ModelError
+from adaptntk.models.mace import MACEPotential
 
 
 def insert_dropout(module: Any, rate: float) -> None:
@@ -19,6 +20,12 @@ def insert_dropout(module: Any, rate: float) -> None:
         raise ModelError("dropout needs a network whose last readout has a non-linearity")
     if not isinstance(readout.non_linearity, _WithDropout):
         readout.non_linearity = _WithDropout(readout.non_linearity, torch.nn.Dropout(rate))
+
+
+def with_dropout(stock: MACEPotential, rate: float) -> MACEPotential:
+    """The network of a stock file with dropout in it, active in training mode."""
+    insert_dropout(stock.module, rate)
+    return MACEPotential(stock.module, stock.fingerprint, stock.source, stock.head)
 
 
 def remove_dropout(module: Any) -> None:

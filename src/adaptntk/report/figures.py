@@ -43,7 +43,7 @@ def draw_evaluation(folder: str | Path) -> Path:
     sigma, error = columns["forces_uncertainty"], columns["force_rmse"]
     scatter_panel(left, sigma, error, summary["spearman"])
     reliability_panel(middle, sigma, error, summary)
-    retention_panel(right, columns["ntk_variance"], error, summary["aurc_n"])
+    retention_panel(right, columns[f"{summary['method']}_variance"], error, summary["aurc_n"])
     return save_figure(figure, folder / "evaluation.png")
 
 

@@ -150,7 +150,8 @@ def _scatter(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
         axes.scatter(sigma, np.maximum(error, limits[0]), s=5, alpha=0.4, color=COLOURS[method], linewidths=0)
         axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1)
         axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, title=title(method))
-        axes.text(0.05, 0.93, f"Spearman {metrics.spearman(sigma, error):.2f}", transform=axes.transAxes, va="top")
+        rank = metrics.spearman(columns[f"{method}_variance"], error)
+        axes.text(0.05, 0.93, f"Spearman {rank:.2f}", transform=axes.transAxes, va="top")
         plain_log_ticks(axes)
     panels[0].set_ylabel("true force RMSE (eV/Å)")
     figure.supxlabel("predicted uncertainty σ (eV/Å), recalibrated; dashed: y = x", fontsize=10)
@@ -180,18 +181,21 @@ def _risk_line(axes: Axes, ranking: Array, error: Array, **style: Any) -> None:
 
 
 def _reliability(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
-    """RMSE of equal-count bins against their predicted one; a constant sigma would be a single point."""
-    figure = Figure(figsize=(6.6, 4.8), layout="constrained")
-    axes = figure.subplots()
-    seen = []
-    for method in methods:
-        rmv, rmse = metrics.calibration_bins(columns[f"{method}_sigma"], columns[f"{method}_error"])
-        seen += [*rmv, *rmse]
-        axes.plot(rmv, rmse, "o-", markersize=4, linewidth=1, color=COLOURS.get(method), label=title(method))
-    limits = [0.95 * min(seen), 1.05 * max(seen)]
-    axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1)
-    axes.set(xlim=limits, ylim=limits)
-    axes.set_xlabel("root mean predicted variance of the bin (eV/Å)")
-    axes.set_ylabel("RMSE of the bin (eV/Å)")
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=9, frameon=False)
+    """RMSE of ten equal-count bins against their predicted one: the longer the line, the more sigma says."""
+    width = min(5, len(methods))
+    rows = -(-len(methods) // width)
+    figure = Figure(figsize=(2.6 * width, 2.7 * rows + 0.3), layout="constrained")
+    panels = figure.subplots(rows, width, sharex=True, sharey=True, squeeze=False).ravel()
+    bins = [metrics.calibration_bins(columns[f"{m}_sigma"], columns[f"{m}_error"]) for m in methods]
+    seen = np.concatenate([np.concatenate(pair) for pair in bins])
+    limits = [0.95 * float(seen.min()), 1.05 * float(seen.max())]
+    for axes, method, (rmv, rmse) in zip(panels, methods, bins, strict=False):
+        axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1)
+        axes.plot(rmv, rmse, "o-", markersize=4, linewidth=1, color=COLOURS.get(method))
+        axes.set(xlim=limits, ylim=limits)
+        axes.set_title(title(method), fontsize=10)
+    for axes in panels[len(methods) :]:
+        axes.set_visible(False)
+    figure.supxlabel("root mean predicted variance of the bin (eV/Å)", fontsize=10)
+    figure.supylabel("RMSE of the bin (eV/Å)", fontsize=10)
     return figure

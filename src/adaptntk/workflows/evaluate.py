@@ -1,0 +1,42 @@
+"""``adaptntk evaluate``"""
+
+import json
+
+from adaptntk.evaluation import Evaluation, evaluate
+from adaptntk.files import check_folder, make_folder, write_atomically, write_table
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.methods.load import load_fitted
+from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.models.protocol import check_species
+from adaptntk.progress import Progress, silent
+from adaptntk.report.figures import draw_evaluation
+from adaptntk.workflows.labels import STANDARD_KEYS, LabelKeys, PathLike
+from adaptntk.workflows.score import announce
+
+
+def evaluate_uncertainty(
+    ntk: PathLike,
+    test_file: PathLike,
+    output: PathLike,
+    model: PathLike | None = None,
+    keys: LabelKeys = STANDARD_KEYS,
+    device: str = "auto",
+    batch_size: int = 16,
+    seed: int = 0,
+    memory_budget: int = DEFAULT_BUDGET,
+    progress: Progress = silent,
+) -> Evaluation:
+    """``adaptntk evaluate``: metrics on labelled structures; writes JSON, a CSV table and a figure."""
+    check_folder(output)
+    uncertainty = load_fitted(ntk, model, device, memory_budget)
+    test = keys.read(test_file)
+    check_species(uncertainty.potential, test, str(test_file))
+    if isinstance(uncertainty, NTKUncertainty):
+        announce(uncertainty, test, memory_budget)
+    evaluation = evaluate(uncertainty, test, str(test_file), batch_size, seed, progress)
+    folder = make_folder(output)
+    write_table(folder / "evaluation.csv", evaluation.columns)
+    text = json.dumps(evaluation.metrics, indent=1, allow_nan=False)
+    write_atomically(folder / "evaluation.json", lambda temporary: temporary.write_text(text + "\n"))
+    draw_evaluation(folder)
+    return evaluation
