@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -69,3 +71,22 @@ def test_bootstrap_interval_covers_and_shrinks():
     assert low < metrics.pearson(u, e) < high
     short_low, short_high = metrics.bootstrap_interval(metrics.pearson, (u[:100], e[:100]), rng())
     assert high - low < short_high - short_low
+
+
+def test_ence_against_netcal():
+    """netcal's bins have equal widths: the same as ours where sigma is evenly spaced."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from netcal.metrics.regression import ENCE
+    sigma = np.linspace(0.05, 0.5, 200)
+    e = rng().normal(scale=1.3 * sigma)
+    theirs = ENCE(bins=10).measure((np.zeros(200), sigma), e)
+    assert metrics.ence(sigma, np.abs(e)) == pytest.approx(float(theirs))
+
+
+def test_the_interval_of_a_calibration_error_contains_it():
+    """Resampling makes it larger: plain quantiles of a well calibrated sigma lie above the value itself."""
+    sigma = rng().uniform(0.1, 0.2, 120)
+    e = np.abs(rng(1).normal(scale=sigma))
+    low, high = metrics.bootstrap_interval(metrics.ence, (sigma, e), rng(2), draws=200)
+    assert low < metrics.ence(sigma, e) < high

@@ -54,9 +54,9 @@ PLANS = {
     "smoke": Plan(
         Recipe(
             Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e"),
-            epochs=16, batch_size=8, learning_rate=3e-2, cosine=True,
+            epochs=12, batch_size=8, learning_rate=3e-2, cosine=True,
         ),
-        {"train": 60, "valid": 40, "calibration": 60, "evaluation": 120},
+        {"train": 48, "valid": 40, "calibration": 60, "evaluation": 120},
         {"dropout": {"passes": 5}, "swag": {"draws": 5}, "evidential": {"steps": 200}},
     ),
 }  # fmt: skip

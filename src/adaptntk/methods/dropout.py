@@ -10,7 +10,7 @@ from ase import Atoms
 from adaptntk.errors import InputError
 from adaptntk.methods.method import Assessment, MethodState, Workbench, spread_of_forces
 from adaptntk.models.mace import MACEPotential
-from adaptntk.models.mace_dropout import with_dropout
+from adaptntk.models.mace_dropout import check_rate, with_dropout
 from adaptntk.progress import Progress, silent
 
 
@@ -30,6 +30,7 @@ class Dropout:
     @classmethod
     def fit(cls, workbench: Workbench, rate: float = 0.1, passes: int = 20) -> "Dropout":
         """Train a network with dropout after the non-linearity of its last readout (the first one is linear)."""
+        check_rate(rate)
         if passes < 2:
             raise InputError(f"dropout needs at least two passes, not {passes}")
         return cls(workbench.dropout_member(rate), rate, passes, workbench.seed)

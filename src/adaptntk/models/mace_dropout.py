@@ -11,10 +11,15 @@ from adaptntk.errors import InputError, ModelError
 from adaptntk.models.mace import MACEPotential
 
 
-def insert_dropout(module: Any, rate: float) -> None:
-    """Let features after the non-linearity of the last readout drop out, in training mode."""
+def check_rate(rate: float) -> None:
+    """Refuse what is no probability."""
     if not 0 < rate < 1:
         raise InputError(f"the dropout rate must lie between 0 and 1, not {rate}")
+
+
+def insert_dropout(module: Any, rate: float) -> None:
+    """Let features after the non-linearity of the last readout drop out, in training mode."""
+    check_rate(rate)
     readout = module.readouts[-1]
     if not hasattr(readout, "non_linearity"):
         raise ModelError("dropout needs a network whose last readout has a non-linearity")

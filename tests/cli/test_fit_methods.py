@@ -1,0 +1,86 @@
+"""``adaptntk fit --method`` and what the other verbs make of its files."""
+
+import json
+
+import ase.io
+import pytest
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+from adaptntk.training import train
+from tests.conftest import TINY_RECIPE
+
+
+@pytest.fixture(scope="module")
+def second(parts, trained, tmp_path_factory):
+    """Another member of the committee."""
+    path = tmp_path_factory.mktemp("members") / "second.model"
+    train(parts["train"], parts["valid"], path, TINY_RECIPE, seed=4, device="cpu")
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def fit(trained, files, output, *more):
+    return run("fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", output, *more)
+
+
+def test_an_ensemble_from_files(trained, second, files, tmp_path):
+    """Fit, score, evaluate and select with a committee of two given networks; nothing is trained."""
+    fitted = tmp_path / "committee.uq"
+    result = fit(trained, files, fitted, "--method", "ensemble", "--option", "members=2", "--member", second)
+    assert result.exit_code == 0, result.output
+    assert "method       ensemble, networks: " in result.output
+    assert not list((tmp_path / "committee.uq.networks").glob("*.model"))
+
+    result = run("score", fitted, files["pool"], "-o", tmp_path / "scored.xyz")
+    assert result.exit_code == 0, result.output
+    frames = ase.io.read(tmp_path / "scored.xyz", ":")
+    assert all({"ensemble_variance", "forces_uncertainty", "forces_error_bound"} <= a.info.keys() for a in frames)
+
+    result = run("evaluate", fitted, files["test"], "-o", tmp_path / "report")
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "report" / "evaluation.json").read_text())
+    assert found["method"] == "ensemble"
+    assert (tmp_path / "report" / "evaluation.png").stat().st_size > 10_000
+
+    result = run("select", fitted, files["pool"], "-n", 5, "--method", "topb", "-o", tmp_path / "batch.xyz")
+    assert result.exit_code == 0, result.output
+    batch = ase.io.read(tmp_path / "batch.xyz", ":")
+    highest = sorted((a.info["ensemble_variance"] for a in frames), reverse=True)[:5]
+    assert [a.info["ensemble_variance"] for a in batch] == pytest.approx(highest)
+
+    for options in (["--method", "adaptntk"], ["--method", "topb", "--min-separation", "0.1"]):
+        result = run("select", fitted, files["pool"], "-n", 5, "-o", tmp_path / "batch.xyz", *options)
+        assert result.exit_code == 2
+        assert "ensemble has only scores" in result.output
+    result = run("score", fitted, files["pool"], "-o", tmp_path / "scored.xyz", "--store", tmp_path / "store")
+    assert result.exit_code == 2
+    assert "--store keeps features of the method ntk" in result.output
+
+
+def test_a_method_that_needs_nothing_else(trained, files, tmp_path):
+    result = fit(trained, files, tmp_path / "a.uq", "--method", "last_layer", "--option", "alpha=1e-3")
+    assert result.exit_code == 0, result.output
+    assert "sigma^2 = " in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--method", "oracle"], "unknown method 'oracle': choose one of ntk, error_model"),
+        (["--method", "dropout", "--option", "rate=much"], "must be of type float"),
+        (["--method", "dropout", "--option", "rate=2"], "must lie between 0 and 1"),
+        (["--method", "ensemble", "--option", "members=1"], "at least two members"),
+        (["--method", "dropout"], "not built like the networks of this preset"),
+        (["--method", "swag", "--preset", "huge"], "choose one of paper, small"),
+        (["--option", "dim=64"], "--option is for other methods than ntk"),
+    ],
+)
+def test_bad_options(options, message, trained, files, tmp_path):
+    result = fit(trained, files, tmp_path / "a.uq", *options)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert not (tmp_path / "a.uq").exists()
