@@ -1,5 +1,8 @@
-from .core.acquisition import Constraints, Selection, greedy, random, top_b
+from .core.acquisition import greedy, random, top_b
+from .core.bait import bait
+from .core.batch import Constraints, Selection
 from .core.calibration import Calibration, VarianceCalibration
+from .core.diversity import kmeans_pp, lcmd, max_dist
 from .core.posterior import DualPosterior, Posterior
 from .core.sketch import GaussianSketch, NoSketch
 from .core.structured_sketch import SparseSignSketch, SRHTSketch
@@ -67,6 +70,7 @@ __all__ = [
     "VarianceCalibration",
     "Workbench",
     "__version__",
+    "bait",
     "build_molecule",
     "check_disjoint",
     "effective_dimension",
@@ -78,11 +82,14 @@ __all__ = [
     "fit_other_method",
     "fit_uncertainty",
     "greedy",
+    "kmeans_pp",
+    "lcmd",
     "load_fitted",
     "load_method",
     "load_potential",
     "load_rmd17",
     "load_uncertainty",
+    "max_dist",
     "random",
     "read_structures",
     "sample_md",

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptntk.core import acquisition
-from adaptntk.core.acquisition import SELECTORS, Constraints, greedy, random, select, top_b
+from adaptntk.core.acquisition import greedy, random, top_b
+from adaptntk.core.batch import Constraints
 from adaptntk.core.posterior import DualPosterior, Posterior
+from adaptntk.core.selectors import SELECTORS, select
 from adaptntk.errors import InputError
 
 
@@ -148,7 +150,7 @@ def test_constraints_hold_for_every_method(features, method):
     posterior = Posterior.fit(train, lam)
     excluded = [index % 2 == 0 for index in range(len(candidates))]
     groups = [index % 11 for index in range(len(candidates))]
-    chosen = select(method, posterior, candidates, 20, Constraints(excluded, 0.0, groups, 2), seed=4).indices
+    chosen = select(method, posterior, train, candidates, 20, Constraints(excluded, 0.0, groups, 2), seed=4).indices
     assert len(set(chosen)) == 20
     assert all(index % 2 for index in chosen)
     assert max(np.bincount([groups[index] for index in chosen])) <= 2
@@ -158,7 +160,7 @@ def test_constraints_hold_for_every_method(features, method):
 def test_min_separation_holds_between_all_picks(features, method):
     train, candidates, lam = features
     posterior = Posterior.fit(train, lam)
-    chosen = select(method, posterior, candidates, 12, Constraints(min_separation=0.7), seed=4).indices
+    chosen = select(method, posterior, train, candidates, 12, Constraints(min_separation=0.7), seed=4).indices
     cross = posterior.covariance(candidates[chosen], candidates[chosen])
     total = cross.diagonal()[:, None] + cross.diagonal()[None]
     separation = (total - 2 * cross) / total
@@ -178,17 +180,17 @@ def test_too_few_candidates(features, method):
     train, candidates, lam = features
     posterior = Posterior.fit(train, lam)
     with pytest.raises(InputError, match="only 5 candidates"):
-        select(method, posterior, candidates[:5], 6)
+        select(method, posterior, train, candidates[:5], 6)
     with pytest.raises(InputError, match="only 1 of the 3 structures"):
-        select(method, posterior, candidates, 3, Constraints(min_separation=3.0))
+        select(method, posterior, train, candidates, 3, Constraints(min_separation=3.0))
     for count in (0, -3):
         with pytest.raises(InputError, match="at least one"):
-            select(method, posterior, candidates, count)
+            select(method, posterior, train, candidates, count)
     with pytest.raises(InputError, match="allow at least one"):
-        select(method, posterior, candidates, 3, Constraints(groups=[0] * len(candidates), per_group_max=0))
+        select(method, posterior, train, candidates, 3, Constraints(groups=[0] * len(candidates), per_group_max=0))
 
 
 def test_unknown_method(features):
     train, candidates, lam = features
-    with pytest.raises(InputError, match="choose one of adaptntk, topb, random"):
-        select("best", Posterior.fit(train, lam), candidates, 3)
+    with pytest.raises(InputError, match="choose one of adaptntk, topb, lcmd"):
+        select("best", Posterior.fit(train, lam), train, candidates, 3)

@@ -18,7 +18,11 @@ def select(
     output: Annotated[Path, typer.Option("-o", "--output", help="The extxyz file to write.", show_default=False)],
     count: Annotated[int, typer.Option("-n", "--count", help="How many structures to pick.")] = 50,
     method: Annotated[
-        str, typer.Option(help="adaptntk (scores updated after each pick), topb or random.")
+        str,
+        typer.Option(
+            help="adaptntk (scores updated after each pick), topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, bait or "
+            "random."
+        ),
     ] = "adaptntk",
     exclude: Annotated[
         list[Path] | None,

@@ -9,14 +9,11 @@ A score only falls when others are picked. So an old score is an upper bound, an
 reaches the top are brought up to date: on most pools a few hundred of them, with the same picks as if all were.
 """
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-
 import torch
 from torch import Tensor
 
-from adaptntk.core.posterior import FeaturePosterior, in_chunks, inner_products
+from adaptntk.core.batch import Allowed, Constraints, Selection
+from adaptntk.core.posterior import FeaturePosterior, inner_products
 from adaptntk.core.rows import Rows, chunk_size
 from adaptntk.core.theory import decision_gap
 from adaptntk.errors import InputError
@@ -25,56 +22,15 @@ from adaptntk.errors import InputError
 _FIRST_BLOCK = 128
 
 
-@dataclass(frozen=True)
-class Constraints:
-    """What a batch must respect besides its size.
-
-    Args:
-        excluded: candidates that must not be picked (labelled already).
-        min_separation: smallest allowed distance of two picks, ``|w(x) - w(z)|^2 / (U(x) + U(z))`` under the
-            posterior before the batch: 0 for the same structure, 1 for unrelated ones, whatever the scale.
-        groups: a label per candidate, and
-        per_group_max: how many picks may share a label.
-    """
-
-    excluded: Sequence[bool] | None = None
-    min_separation: float = 0.0
-    groups: Sequence[Hashable] | None = None
-    per_group_max: int | None = None
-
-    def check(self, count: int, candidates: int) -> None:
-        """Refuse what cannot be satisfied, before any work is done."""
-        if count < 1:
-            raise InputError(f"cannot pick {count} structures: ask for at least one")
-        if self.per_group_max is not None and self.per_group_max < 1:
-            raise InputError(f"at most {self.per_group_max} picks per group leaves none: allow at least one")
-        available = candidates - sum(self.excluded or ())
-        if available < count:
-            raise InputError(f"{count} structures asked for, but only {available} candidates may be picked")
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Picks in order, each with its score at the time of picking (``U`` after the picks before it)."""
-
-    indices: list[int]
-    scores: list[float]
-    gaps: list[float] = field(default_factory=list)
-    """For the sequential rule: ``(U1 - U2)/(2 lam + U1 + U2)`` at each step, the corollary's margin."""
-
-
 def greedy(
     posterior: FeaturePosterior, candidates: Rows, count: int, constraints: Constraints | None = None
 ) -> Selection:
     """Pick the most uncertain candidate, condition all scores on it (Eq. 8), repeat."""
-    constraints = constraints or Constraints()
-    constraints.check(count, len(candidates))
+    allowed = Allowed(candidates, count, constraints, posterior)
     scores = _FallingScores(posterior, candidates, count)
-    allowed = _Allowed(scores.initial, count, constraints)
     selection = Selection([], [])
     for _ in range(count):
-        if not bool(allowed.open.any()):
-            allowed.give_up()
+        allowed.check_open()
         index, best = scores.best(allowed.open)
         others = allowed.open.clone()
         others[index] = False
@@ -83,7 +39,7 @@ def greedy(
         selection.scores.append(best)
         selection.gaps.append(torch.inf if runner_up == -torch.inf else decision_gap(best, runner_up, posterior.lam))
         scores.pick(index)
-        allowed.pick(index, scores.prior_column() if constraints.min_separation > 0 else None)
+        allowed.pick(index)
     return selection
 
 
@@ -132,11 +88,6 @@ class _FallingScores:
         self.representers[now] = self.posterior.representers(self.candidates[torch.tensor([index])])[0]
         self.picked += 1
 
-    def prior_column(self) -> Tensor:
-        """``U(x, z)`` of every candidate x with the last pick z, before the batch."""
-        representer = self.representers[self.picked - 1 : self.picked]
-        return _column(self.candidates, representer)
-
     def _refresh(self, indices: Tensor) -> None:
         now = self.picked
         # From the first pick that any of them lacks; what some have already comes out the same.
@@ -168,8 +119,7 @@ def top_b(
 ) -> Selection:
     """The highest scores, without updates within the batch: the paper's ablation."""
     scores = posterior.variance(candidates)
-    order = torch.argsort(scores, descending=True, stable=True).tolist()
-    return _take_in_order(scores, order, count, constraints, partial(_prior_column, posterior, candidates))
+    return _take_in_order(scores, _descending(scores), count, Allowed(candidates, count, constraints, posterior))
 
 
 def random(
@@ -181,9 +131,9 @@ def random(
     generator: torch.Generator,
 ) -> Selection:
     """A uniform draw without replacement: the control."""
-    scores = posterior.variance(candidates)
-    order = torch.randperm(len(scores), generator=generator).tolist()
-    return _take_in_order(scores, order, count, constraints, partial(_prior_column, posterior, candidates))
+    order = torch.randperm(len(candidates), generator=generator).tolist()
+    allowed = Allowed(candidates, count, constraints, posterior)
+    return _take_in_order(posterior.variance(candidates), order, count, allowed)
 
 
 def by_score(
@@ -191,104 +141,27 @@ def by_score(
 ) -> Selection:
     """``topb`` or ``random`` where there are scores and no features."""
     if method == "topb":
-        order = torch.argsort(scores, descending=True, stable=True).tolist()
+        order = _descending(scores)
     elif method == "random":
         order = torch.randperm(len(scores), generator=torch.Generator().manual_seed(seed)).tolist()
     else:
         raise InputError(f"{method!r} needs features: with scores alone, use topb or random")
-    return _take_in_order(scores, order, count, constraints)
+    return _take_in_order(scores, order, count, Allowed(scores, count, constraints))
 
 
-def _take_in_order(
-    scores: Tensor,
-    order: list[int],
-    count: int,
-    constraints: Constraints | None,
-    prior_column: Callable[[int], Tensor] | None = None,
-) -> Selection:
-    constraints = constraints or Constraints()
-    constraints.check(count, len(scores))
-    allowed = _Allowed(scores, count, constraints)
+def _descending(scores: Tensor) -> list[int]:
+    return torch.argsort(scores, descending=True, stable=True).tolist()
+
+
+def _take_in_order(scores: Tensor, order: list[int], count: int, allowed: Allowed) -> Selection:
     selection = Selection([], [])
     for index in order:
         if len(selection.indices) == count:
             break
-        if not bool(allowed.open[index]):
-            continue
-        selection.indices.append(index)
-        selection.scores.append(float(scores[index]))
-        column = prior_column(index) if prior_column is not None and constraints.min_separation > 0 else None
-        allowed.pick(index, column)
+        if bool(allowed.open[index]):
+            selection.indices.append(index)
+            selection.scores.append(float(scores[index]))
+            allowed.pick(index)
     if len(selection.indices) < count:
-        allowed.give_up()
+        allowed.check_open()
     return selection
-
-
-def _prior_column(posterior: FeaturePosterior, candidates: Rows, index: int) -> Tensor:
-    """``U(x, z)`` of every candidate x with the one of that index."""
-    return _column(candidates, posterior.representers(candidates[torch.tensor([index])]))
-
-
-def _column(candidates: Rows, representer: Tensor) -> Tensor:
-    """``U(x, z)`` of every candidate x with the z of this representer (a matrix of one row)."""
-    return in_chunks(candidates, lambda rows: inner_products(rows, representer)[:, 0])
-
-
-class _Allowed:
-    """Which candidates may still be picked."""
-
-    def __init__(self, initial: Tensor, count: int, constraints: Constraints) -> None:
-        self.initial = initial
-        self.count = count
-        self.picked = 0
-        self.separation = constraints.min_separation
-        self.open = torch.ones(len(initial), dtype=torch.bool, device=initial.device)
-        if constraints.excluded is not None:
-            self.open &= ~torch.as_tensor(list(constraints.excluded), device=initial.device)
-        self.groups = list(constraints.groups) if constraints.groups is not None else None
-        self.per_group_max = constraints.per_group_max
-        self.group_counts: dict[Hashable, int] = {}
-
-    def pick(self, index: int, prior_column: Tensor | None) -> None:
-        self.picked += 1
-        self.open[index] = False
-        if self.separation > 0 and prior_column is not None:
-            total = self.initial + self.initial[index]
-            self.open &= (total - 2 * prior_column) >= self.separation * total
-        if self.groups is not None and self.per_group_max is not None:
-            group = self.groups[index]
-            self.group_counts[group] = self.group_counts.get(group, 0) + 1
-            if self.group_counts[group] >= self.per_group_max:
-                same = torch.tensor([other == group for other in self.groups], device=self.open.device)
-                self.open &= ~same
-
-    def give_up(self) -> None:
-        raise InputError(
-            f"only {self.picked} of the {self.count} structures asked for satisfy the constraints: ask for fewer, "
-            "lower --min-separation or raise the limit per group"
-        )
-
-
-SELECTORS: dict[str, Callable[..., Selection]] = {"adaptntk": greedy, "topb": top_b, "random": random}
-
-
-def check_method(method: str) -> None:
-    """Refuse an unknown name."""
-    if method not in SELECTORS:
-        raise InputError(f"unknown selection method {method!r}: choose one of {', '.join(SELECTORS)}")
-
-
-def select(
-    method: str,
-    posterior: FeaturePosterior,
-    candidates: Rows,
-    count: int,
-    constraints: Constraints | None = None,
-    seed: int = 0,
-) -> Selection:
-    """The selector of that name; ``seed`` matters for the random ones only."""
-    check_method(method)
-    if method == "random":
-        generator = torch.Generator().manual_seed(seed)
-        return random(posterior, candidates, count, constraints, generator=generator)
-    return SELECTORS[method](posterior, candidates, count, constraints)

@@ -12,8 +12,9 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.core import acquisition, theory
-from adaptntk.core.acquisition import Constraints, Selection
+from adaptntk.core import selectors, theory
+from adaptntk.core.acquisition import greedy
+from adaptntk.core.batch import Constraints, Selection
 from adaptntk.core.calibration import (
     PRIOR_ALPHA,
     Calibration,
@@ -294,14 +295,15 @@ class NTKUncertainty:
         Args:
             pool: the candidates.
             count: how many.
-            method: ``adaptntk`` (scores updated after each pick), ``topb`` or ``random``.
+            method: ``adaptntk`` (scores updated after each pick), ``topb``, ``lcmd``, ``adaptntk+lcmd``, ``maxdist``,
+                ``kmeans++``, ``bait`` or ``random``.
             exclude: structures (or their hashes) that are labelled already.
             min_separation: see `Constraints`.
             groups, per_group_max: at most so many picks with the same label.
         """
         rows = self.features_of(pool, "pool", progress)
         constraints = Constraints(self.excluded(pool, exclude), min_separation, groups, per_group_max)
-        return acquisition.select(method, self.posterior, rows, count, constraints, seed)
+        return selectors.select(method, self.posterior, self.features, rows, count, constraints, seed)
 
     def excluded(self, pool: Sequence[Atoms], exclude: Iterable[Atoms | str] = ()) -> list[bool]:
         """Which candidates are in the training set or in ``exclude``."""
@@ -347,7 +349,7 @@ class NTKUncertainty:
         batches = []
         for part in theory.sketch_halves(rows.shape[1]):
             posterior = fit_posterior(part.of(self.features), self.ridge.lam)
-            batches.append(acquisition.greedy(posterior, theory.HalfRows(rows, part), count, constraints).indices)
+            batches.append(greedy(posterior, theory.HalfRows(rows, part), count, constraints).indices)
         return theory.jaccard(*batches)
 
     def _labelled_queries(

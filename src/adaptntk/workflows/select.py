@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from ase import Atoms
 
-from adaptntk.core import acquisition
-from adaptntk.core.acquisition import Constraints, Selection
+from adaptntk.core import selectors
+from adaptntk.core.acquisition import by_score
+from adaptntk.core.batch import Constraints, Selection
 from adaptntk.core.calibration import check_coverage
 from adaptntk.core.posterior import Posterior, principal_plane
 from adaptntk.core.rows import Rows
@@ -77,7 +78,7 @@ def select_batch(
     """
     check_writable(output)
     check_coverage(coverage)
-    acquisition.check_method(method)
+    selectors.check_selector(method)
     if figure is not None:
         check_writable(figure)
         if Path(figure).suffix != ".png":
@@ -99,7 +100,7 @@ def select_batch(
     constraints.check(count, len(pool))
     if isinstance(uncertainty, CalibratedMethod):
         scores = uncertainty.score(pool, str(pool_file), progress)
-        selection = acquisition.by_score(method, torch.from_numpy(scores.variance), count, constraints, seed)
+        selection = by_score(method, torch.from_numpy(scores.variance), count, constraints, seed)
         batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
         write_structures(output, batch)
         return SelectionReport(batch, selection, scores, sum(excluded), size_correlation(scores, pool))
@@ -109,7 +110,7 @@ def select_batch(
         rows = uncertainty.features_of(pool, str(pool_file), progress)
     else:
         rows = uncertainty.stored_features(pool, uncertainty.open_store(store), str(pool_file), progress)
-    selection = acquisition.select(method, uncertainty.posterior, rows, count, constraints, seed)
+    selection = selectors.select(method, uncertainty.posterior, uncertainty.features, rows, count, constraints, seed)
     scores = uncertainty.score_features(rows, pool)
     batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
     sequential = method == "adaptntk"
