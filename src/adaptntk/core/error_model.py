@@ -1,4 +1,4 @@
-"""A small regression of the error on several scores: few parameters, and more of any score never means less error."""
+"""A small regression of the error on several scores, with few parameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,66 +11,79 @@ from adaptntk.errors import InputError
 
 Array = NDArray[np.float64]
 
-# Ridges relative to the number of structures; the largest leaves weights proportional to the covariances.
-RIDGES = (0.01, 0.1, 1.0, 10.0)
+# Ridges relative to the number of structures.
+RIDGES = (0.001, 0.01, 0.1, 1.0)
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class LogErrorRegression:
-    """``log e = intercept + sum_j w_j (c_j - mean_j) / spread_j`` with ``w_j >= 0``.
+    """``log e = intercept + sum_j w_j (c_j - mean_j) / spread_j``.
+
+    Covariates that are scores themselves are ``monotone``: their weights are not negative, so that more of a score never
+    means less error. The others may count either way, and only within the range on which they were fitted: beyond it
+    they are taken to be at its edge, because a weight found in the middle says nothing there.
 
     Args:
-        means, spreads: of the covariates c over the structures it was fitted on.
+        means, spreads, lowest, highest: of the covariates c over the structures it was fitted on.
         weights: one per covariate.
+        monotone: which covariates are scores.
         intercept: the mean of log e.
         ridge: the strength of the ridge, which cross-validation chose.
     """
 
     means: Array
     spreads: Array
+    lowest: Array
+    highest: Array
     weights: Array
+    monotone: NDArray[np.bool_]
     intercept: float
     ridge: float
 
     @classmethod
-    def fit(cls, covariates: Array, errors: Array, rng: np.random.Generator) -> "LogErrorRegression":
-        """Fit on labelled structures, one row of covariates each.
-
-        The ridge is the largest whose cross-validated squared error is within one standard error of the smallest: with
-        a hundred structures more freedom fits noise.
-        """
+    def fit(
+        cls, covariates: Array, errors: Array, monotone: Sequence[bool], rng: np.random.Generator
+    ) -> "LogErrorRegression":
+        """Fit on labelled structures, one row of covariates each."""
         if len(errors) < 2 * FOLDS:
             raise InputError(f"the error model needs at least {2 * FOLDS} labelled structures, not {len(errors)}")
         target = np.log(np.maximum(errors, 1e-12 * errors.max()))
+        mask = np.array(monotone, dtype=bool)
         folds = np.array_split(rng.permutation(len(target)), FOLDS)
-        losses = np.array([_held_out_losses(covariates, target, folds, ridge) for ridge in RIDGES])
-        means = losses.mean(axis=1)
-        best = int(np.argmin(means))
-        margin = (losses - losses[best]).std(axis=1, ddof=1) / np.sqrt(losses.shape[1])
-        ridge = max(r for r, mean, se in zip(RIDGES, means, margin, strict=True) if mean - means[best] <= se)
-        return cls._solve(covariates, target, ridge)
+        losses = [_held_out_loss(covariates, target, mask, folds, ridge) for ridge in RIDGES]
+        return cls.solve(covariates, target, mask, RIDGES[int(np.argmin(losses))])
 
     @classmethod
-    def _solve(cls, covariates: Array, target: Array, ridge: float) -> "LogErrorRegression":
-        """Non-negative least squares; rows ``sqrt(ridge n) I`` below the covariates are the ridge."""
+    def solve(cls, covariates: Array, target: Array, monotone: NDArray[np.bool_], ridge: float) -> "LogErrorRegression":
+        """Bounded least squares for one ridge; rows ``sqrt(ridge n) I`` below the covariates are the ridge."""
         means, spreads = covariates.mean(axis=0), np.maximum(covariates.std(axis=0), 1e-12)
         standard = (covariates - means) / spreads
         intercept = float(target.mean())
         width = covariates.shape[1]
         matrix = np.vstack([standard, np.sqrt(ridge * len(target)) * np.eye(width)])
-        weights, _ = optimize.nnls(matrix, np.concatenate([target - intercept, np.zeros(width)]))
-        return cls(means, spreads, weights, intercept, ridge)
+        goal = np.concatenate([target - intercept, np.zeros(width)])
+        weights = optimize.lsq_linear(matrix, goal, (np.where(monotone, 0.0, -np.inf), np.inf), method="bvls").x
+        edges = covariates.min(axis=0), covariates.max(axis=0)
+        return cls(means, spreads, *edges, weights, monotone, intercept, ridge)
 
     def predict(self, covariates: Array) -> Array:
         """The expected error, the exponential of the regression: a standard deviation up to a factor."""
-        return np.exp(self.intercept + ((covariates - self.means) / self.spreads) @ self.weights)
+        inside = np.where(self.monotone, covariates, np.clip(covariates, self.lowest, self.highest))
+        return np.exp(self.intercept + ((inside - self.means) / self.spreads) @ self.weights)
 
 
-def _held_out_losses(covariates: Array, target: Array, folds: Sequence[NDArray[np.int64]], ridge: float) -> Array:
-    losses = np.empty(len(target))
+def _held_out_loss(
+    covariates: Array,
+    target: Array,
+    monotone: NDArray[np.bool_],
+    folds: Sequence[NDArray[np.int64]],
+    ridge: float,
+) -> float:
+    """Mean squared error of the regression on folds it was not fitted on."""
+    total = 0.0
     for held_out in folds:
         kept = np.setdiff1d(np.arange(len(target)), held_out)
-        fitted = LogErrorRegression._solve(covariates[kept], target[kept], ridge)
-        losses[held_out] = (np.log(fitted.predict(covariates[held_out])) - target[held_out]) ** 2
-    return losses
+        fitted = LogErrorRegression.solve(covariates[kept], target[kept], monotone, ridge)
+        total += float(np.sum((np.log(fitted.predict(covariates[held_out])) - target[held_out]) ** 2))
+    return total / len(target)

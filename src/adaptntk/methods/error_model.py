@@ -19,7 +19,15 @@ from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
 
-COVARIATES = ("log U", "log of the last-layer score", "predicted energy per atom", "log of the root mean square force")
+# And whether more of it must never mean less error. At a given energy, smaller forces go with larger errors on every
+# molecule we looked at (soft modes far from equilibrium rather than stiff ones near it), so the last one is free.
+COVARIATES = {
+    "log U": True,
+    "log of the last-layer score": True,
+    "predicted energy per atom": True,
+    "log of the root mean square force": False,
+}
+_ARRAYS = ("means", "spreads", "lowest", "highest", "weights", "monotone")
 
 
 @dataclass(frozen=True)
@@ -37,7 +45,8 @@ class ErrorModel:
         ntk, last_layer = NTK.fit(workbench), LastLayer.fit(workbench)
         covariates, assessed = _covariates(ntk, last_layer, workbench.valid)
         errors = force_rmse(assessed.forces, reference_forces(workbench.valid))
-        regression = LogErrorRegression.fit(covariates, errors, np.random.default_rng(workbench.seed))
+        rng = np.random.default_rng(workbench.seed)
+        regression = LogErrorRegression.fit(covariates, errors, list(COVARIATES.values()), rng)
         return cls(ntk, last_layer, regression)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
@@ -47,8 +56,7 @@ class ErrorModel:
     def state(self) -> MethodState:
         parts = {"ntk": self.ntk.state(), "last_layer": self.last_layer.state()}
         tensors = {f"{part}.{name}": tensor for part, held in parts.items() for name, tensor in held.tensors.items()}
-        regression = {name: getattr(self.regression, name) for name in ("means", "spreads", "weights")}
-        tensors |= {name: torch.from_numpy(array) for name, array in regression.items()}
+        tensors |= {name: torch.from_numpy(getattr(self.regression, name)) for name in _ARRAYS}
         settings: dict[str, Any] = {part: held.settings for part, held in parts.items()}
         settings |= {"intercept": self.regression.intercept, "ridge": self.regression.ridge}
         return MethodState(parts["ntk"].networks, tensors, settings)
@@ -60,9 +68,8 @@ class ErrorModel:
             tensors = {k.removeprefix(prefix): v for k, v in state.tensors.items() if k.startswith(prefix)}
             return MethodState(state.networks, tensors, state.settings[name])
 
-        means, spreads, weights = (state.tensors[name].numpy() for name in ("means", "spreads", "weights"))
-        settings = state.settings
-        regression = LogErrorRegression(means, spreads, weights, settings["intercept"], settings["ridge"])
+        arrays = {name: state.tensors[name].numpy() for name in _ARRAYS}
+        regression = LogErrorRegression(**arrays, intercept=state.settings["intercept"], ridge=state.settings["ridge"])
         return cls(NTK.restore(part("ntk")), LastLayer.restore(part("last_layer")), regression)
 
 
