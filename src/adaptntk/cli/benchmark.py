@@ -148,6 +148,52 @@ def uq(
     console.out.print(f"wrote results.json, timings.json, table.md and figures to {output}")
 
 
+@benchmark.command()
+@console.one_line_errors
+def al(
+    output: Output = Path("benchmark-al"),
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="rmd17, xtb (dynamics made on the spot), a labelled extxyz file, t1x (Transition-1X, or reactions "
+            "made on the spot where it is not), or an HDF5 file in its layout.",
+            show_default="xtb for smoke, else rmd17",
+        ),
+    ] = None,
+    molecules: Annotated[
+        str | None, typer.Option(help="Names with commas between them.", show_default="aspirin of rmd17")
+    ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Names with commas between them: selectors (adaptntk, topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, "
+            "bait, random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr)."
+        ),
+    ] = "adaptntk,topb,lcmd,bait,qbc,random",
+    preset: Annotated[
+        str, typer.Option(help="cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).")
+    ] = "cpu",
+    seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 3,
+    jobs: Annotated[
+        int | None, typer.Option(help="Methods and seeds side by side; one per core by default.", show_default=False)
+    ] = None,
+    data_dir: options.DataDir = None,
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+) -> None:
+    """Learning curves: labels are hidden, bought in batches, and the model trained anew. Goes on where it was."""
+    from adaptntk.benchmark.al import benchmark_al
+    from adaptntk.benchmark.al_data import find_tasks
+
+    chosen = data if data is not None else "xtb" if preset == "smoke" else "rmd17"
+    names = None if molecules is None else _list(molecules)
+    tasks = find_tasks(chosen, names, output, data_dir, (energy_key, forces_key), must_exist=preset == "paper")
+    benchmark_al(output, tasks, preset, seeds, _list(methods), jobs, device)
+    console.out.print((output / "table.md").read_text())
+    console.out.print(f"wrote results.json, timings.json, table.md and figures to {output}")
+
+
 def _frames(path: Path | None, energy_key: str, forces_key: str, count: int) -> "list[Atoms]":
     from adaptntk.data.structures import read_structures
     from adaptntk.data.xtb_md import build_molecule, sample_md

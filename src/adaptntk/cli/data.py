@@ -75,6 +75,45 @@ def rmd17(
     write_split(frames, {"train": train, "valid": valid, "test": test, "pool": pool}, output, seed)
 
 
+@data.command()
+@console.one_line_errors
+def reactions(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HDF5 file to write.", show_default=False)],
+    only: Annotated[
+        str | None, typer.Option(help="Only reactions whose names hold one of these words, separated by commas.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Reactions side by side; one per core by default.", show_default=False)
+    ] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Make reaction paths with GFN2-xTB, in the layout of Transition-1X: minutes, no download.
+
+    Reactant and product of each small organic reaction are relaxed and joined by a climbing nudged elastic band; every
+    image of every iteration is kept. Needs RDKit (pip install 'adaptntk[reactions]').
+    """
+    from adaptntk.data.reaction_list import REACTIONS
+    from adaptntk.data.reactions import make_reactions
+    from adaptntk.data.transition1x import write_transition1x
+    from adaptntk.errors import InputError
+    from adaptntk.execution import choose_workers
+    from adaptntk.files import check_writable
+
+    check_writable(output)
+    words = None if only is None else [word.strip() for word in only.split(",")]
+    recipes = [recipe for recipe in REACTIONS if words is None or any(word in recipe.name for word in words)]
+    if not recipes:
+        raise InputError(f"no reaction has a name with {only!r} in it")
+    paths, failures = make_reactions(recipes, choose_workers(len(recipes), jobs, "cpu"), seed)
+    for failure in failures:
+        console.out.print(f"dropped {failure.name}: {failure.reason}")
+    if len(paths) < 3:
+        raise InputError(f"only {len(paths)} of {len(recipes)} reactions gave a path; at least three are needed")
+    write_transition1x(output, paths, seed)
+    frames = sum(len(path.energies) for path in paths)
+    console.out.print(f"wrote {output}: {len(paths)} reactions, {frames:,} frames, {len(failures)} reactions dropped")
+
+
 def write_split(frames: "list[Atoms]", sizes: dict[str, int], folder: Path, seed: int) -> None:
     """Disjoint extxyz files of the given sizes; those of size zero are left out."""
     from adaptntk.data.splits import split_structures

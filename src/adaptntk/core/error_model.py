@@ -20,9 +20,9 @@ FOLDS = 5
 class LogErrorRegression:
     """``log e = intercept + sum_j w_j (c_j - mean_j) / spread_j``.
 
-    Covariates that are scores themselves are ``monotone``: their weights are not negative, so that more of a score never
-    means less error. The others may count either way, and only within the range on which they were fitted: beyond it
-    they are taken to be at its edge, because a weight found in the middle says nothing there.
+    Covariates that are scores themselves are ``monotone``: their weights are not negative, so that more of a score
+    never means less error. The others may count either way, and only within the range on which they were fitted:
+    beyond it they are taken to be at its edge, because a weight found in the middle says nothing there.
 
     Args:
         means, spreads, lowest, highest: of the covariates c over the structures it was fitted on.

@@ -303,6 +303,17 @@ class NTKUncertainty:
         """
         rows = self.features_of(pool, "pool", progress)
         constraints = Constraints(self.excluded(pool, exclude), min_separation, groups, per_group_max)
+        return self.select_features(rows, count, method, constraints, seed)
+
+    def select_features(
+        self,
+        rows: Rows,
+        count: int,
+        method: str = "adaptntk",
+        constraints: Constraints | None = None,
+        seed: int = 0,
+    ) -> Selection:
+        """The same from features that are known; what must not be picked is in the constraints."""
         return selectors.select(method, self.posterior, self.features, rows, count, constraints, seed)
 
     def excluded(self, pool: Sequence[Atoms], exclude: Iterable[Atoms | str] = ()) -> list[bool]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.report.figures import NEUTRAL, plain_log_ticks, read_columns, save_figure
+from adaptntk.report.tables import aligned
 
 Array = NDArray[np.float64]
 
@@ -64,7 +65,7 @@ def uq_table(results: dict[str, Any], timings: dict[str, Any]) -> str:
     ]
     for molecule, result in results["molecules"].items():
         for which, caption in CAPTIONS.items():
-            lines += ["", f"## {molecule}: {caption}", "", *_aligned(_rows(result, timings[molecule], which))]
+            lines += ["", f"## {molecule}: {caption}", "", *aligned(_rows(result, timings[molecule], which))]
     lines += [
         "",
         "ENCE: sigma cross-fitted within the evaluation structures; its floor is what a perfect sigma would show. "
@@ -114,14 +115,6 @@ def _cell(value: dict[str, Any], digits: int) -> str:
         return "none"
     text = f"{value['mean']:.{digits}f}"
     return text if value["low"] is None else f"{text} ({value['low']:.{digits}f} .. {value['high']:.{digits}f})"
-
-
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
-    ]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
 
 
 def draw_uq(folder: Path) -> list[Path]:

@@ -110,7 +110,7 @@ def select_batch(
         rows = uncertainty.features_of(pool, str(pool_file), progress)
     else:
         rows = uncertainty.stored_features(pool, uncertainty.open_store(store), str(pool_file), progress)
-    selection = selectors.select(method, uncertainty.posterior, uncertainty.features, rows, count, constraints, seed)
+    selection = uncertainty.select_features(rows, count, method, constraints, seed)
     scores = uncertainty.score_features(rows, pool)
     batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
     sequential = method == "adaptntk"

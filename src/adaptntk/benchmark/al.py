@@ -1,0 +1,295 @@
+"""``adaptntk benchmark al``: how many labels each way of choosing them needs."""
+
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from adaptntk.benchmark.al_data import LearningData, Sizes, Task
+from adaptntk.benchmark.al_results import summarise
+from adaptntk.benchmark.oracle import Oracle
+from adaptntk.benchmark.record import save_result
+from adaptntk.core.acquisition import by_score
+from adaptntk.core.batch import Constraints
+from adaptntk.core.metrics import force_rmse
+from adaptntk.core.selectors import SELECTORS
+from adaptntk.core.sketches import make_sketch
+from adaptntk.data.structures import reference_energies, reference_forces
+from adaptntk.errors import InputError
+from adaptntk.execution import choose_workers, run_jobs
+from adaptntk.files import locked, make_folder, write_atomically
+from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.methods.registry import fit_method
+from adaptntk.models.mace import MACEPotential
+from adaptntk.models.mace_network import Architecture
+from adaptntk.report.al import al_table, draw_al
+from adaptntk.training import PRESETS, Recipe
+from adaptntk.workbench import FolderWorkbench
+
+log = logging.getLogger(__name__)
+
+# Methods whose scores are used with top-B, under the names they have in active learning.
+SCORES = {"qbc": "ensemble", "mcd": "dropout", "swag": "swag", "edl": "evidential", "llpr": "last_layer"}
+DEFAULT_METHODS = ("adaptntk", "topb", "lcmd", "bait", "qbc", "random")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of the experiment."""
+
+    recipe: Recipe
+    sizes: dict[str, Sizes]
+    options: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+_TINY = Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
+PLANS = {
+    "cpu": Plan(
+        dataclasses.replace(PRESETS["small"], epochs=100, batch_size=5),
+        {
+            "molecule": Sizes(pool=3000, valid=50, test=1000, cold_share=0.9),
+            "reactions": Sizes(pool=6000, valid=50, test=1000),
+        },
+    ),
+    "paper": Plan(
+        PRESETS["paper"],
+        {
+            "molecule": Sizes(pool=74_900, valid=100, test=25_000, checkpoints=20),
+            "reactions": Sizes(pool=75_000, valid=100, test=25_000, checkpoints=20),
+        },
+    ),
+    "smoke": Plan(
+        Recipe(_TINY, epochs=8, batch_size=5, learning_rate=3e-2, cosine=True),
+        {
+            "molecule": Sizes(pool=100, valid=20, test=40, initial=16, batch=8, checkpoints=3, cold_share=0.8),
+            "reactions": Sizes(pool=160, valid=20, test=40, initial=16, batch=8, checkpoints=3),
+        },
+        {"ensemble": {"members": 2}, "dropout": {"passes": 3}, "swag": {"draws": 3}, "evidential": {"steps": 50}},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One way of choosing labels, on one task, with one seed."""
+
+    task: Task
+    seed: int
+    method: str
+    plan: Plan
+    folder: Path
+    device: str
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of this task's kind."""
+        return self.plan.sizes["reactions" if self.task.reactions is not None else "molecule"]
+
+
+def benchmark_al(
+    output: str | Path,
+    tasks: Sequence[Task],
+    preset: str = "cpu",
+    seeds: int = 3,
+    methods: Sequence[str] = DEFAULT_METHODS,
+    jobs: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Learning curves of all methods; writes ``results.json``, ``table.md`` and figures.
+
+    Interrupted at any point and called again, it goes on where it was, with the same results. How long everything took
+    is in ``timings.json``.
+    """
+    if preset not in PLANS:
+        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
+    if seeds < 1:
+        raise InputError(f"at least one seed is needed, not {seeds}")
+    for method in methods:
+        check_method(method)
+    if "random" not in methods:
+        raise InputError("the method random must be among those compared: the others are measured by it")
+    plan, folder = PLANS[preset], make_folder(output)
+    with locked(folder):
+        for task in tasks:
+            task.prepare(_sizes(plan, task), preset == "smoke", choose_workers(100, jobs, "cpu"))
+        starts = [
+            Job(task, seed, "start", plan, folder / task.name / f"seed-{seed}" / "start", device)
+            for task in tasks
+            for seed in range(seeds)
+        ]
+        # Dear ones first, so that at the end no worker waits long for another.
+        ranked = sorted(methods, key=lambda name: name not in SCORES)
+        work = [
+            dataclasses.replace(start, method=method, folder=start.folder.parent / method)
+            for method in ranked
+            for start in starts
+        ]
+        for stage in (starts, work):
+            began = time.perf_counter()
+            workers = choose_workers(len(stage), jobs, device)
+            for done, (job, _) in enumerate(run_jobs(run_job, stage, workers), start=1):
+                left = (time.perf_counter() - began) / done * (len(stage) - done)
+                log.info("%s, seed %d, %s is complete: %d of %d, about %d min left", job.task.name, job.seed,
+                         job.method, done, len(stage), round(left / 60))  # fmt: skip
+        return write_results(folder, preset, plan, tasks, range(seeds), methods)
+
+
+def check_method(method: str) -> None:
+    """Refuse an unknown name; ``adaptntk@256`` is a selector with another dimension of the sketch."""
+    selector, _, dim = method.partition("@")
+    if selector in SELECTORS and (not dim or dim == "exact" or dim.isdigit()):
+        return
+    if method not in SCORES:
+        known = ", ".join([*SELECTORS, *SCORES])
+        raise InputError(f"unknown method {method!r}: choose among {known}; SELECTOR@DIM sets the sketch")
+
+
+def run_job(job: Job) -> None:
+    """All checkpoints of one job, or only the first model, which all methods share."""
+    data = job.task.load(job.sizes, job.seed)
+    oracle = Oracle(data.pool)
+    labelled = oracle.buy(data.initial)
+    if job.method == "start":
+        with locked(job.folder):
+            _workbench(job, job.folder, labelled, data).member(0)
+        return
+    with locked(job.folder):
+        for checkpoint in range(job.sizes.checkpoints):
+            folder = make_folder(job.folder / f"{len(labelled):05d}")
+            record = folder / "checkpoint.json"
+            last = checkpoint == job.sizes.checkpoints - 1
+            if not record.exists():
+                _run_checkpoint(job, folder, labelled, oracle, data, last)
+            content = json.loads(record.read_text())
+            if not last:
+                labelled = labelled + oracle.buy(content["picked"])
+
+
+def _run_checkpoint(
+    job: Job, folder: Path, labelled: list[Atoms], oracle: Oracle, data: LearningData, last: bool
+) -> None:
+    """Train, test, choose: everything is on disk when this returns."""
+    bench = _workbench(job, folder, labelled, data)
+    model = bench.member(0)
+    errors = {name: errors_on(model, frames) for name, frames in data.tests.items()}
+    began, trained = time.perf_counter(), bench.seconds_in_training
+    picked: list[int] = []
+    parts = {"uncertainty": 0.0, "selection": 0.0}
+    if not last:
+        picked, parts = _choose(job, bench, labelled, oracle)
+    training = sum(bench.training_seconds().get(name, 0.0) for name in bench.used)
+    elapsed = time.perf_counter() - began - (bench.seconds_in_training - trained)
+    _write(folder / "seconds.json", {"training": training, "choosing": elapsed, **parts})
+    _write(folder / "checkpoint.json", {"labels": len(labelled), "errors": errors, "picked": picked})
+    force = errors["test"]["force_rmse"]
+    log.info(
+        "%s, seed %d, %s: %d labels, force RMSE %.4f eV/Å", job.task.name, job.seed, job.method, len(labelled), force
+    )
+
+
+def _workbench(job: Job, folder: Path, labelled: list[Atoms], data: LearningData) -> FolderWorkbench:
+    start = job.folder.parent / "start" / "networks" / "member-0.model"
+    shared = {"member-0": start} if len(labelled) == len(data.initial) and start.exists() else None
+    return FolderWorkbench(
+        labelled, data.valid, folder / "networks", job.plan.recipe, job.seed, job.device, given=shared
+    )
+
+
+def _choose(
+    job: Job, bench: FolderWorkbench, labelled: list[Atoms], oracle: Oracle
+) -> tuple[list[int], dict[str, float]]:
+    """The next batch, from structures without labels; and how long scores and selection took."""
+    count, seed = job.sizes.batch, 1000 * job.seed + len(labelled)
+    bought = set(oracle.bought)
+    constraints = Constraints([index in bought for index in range(len(oracle.pool))])
+    began = time.perf_counter()
+    if job.method in SCORES:
+        name = SCORES[job.method]
+        before = bench.seconds_in_training
+        scores = fit_method(name, bench, job.plan.options.get(name)).assess(oracle.pool).variance
+        scored = time.perf_counter() - (bench.seconds_in_training - before)
+        selection = by_score("topb", torch.from_numpy(scores), count, constraints)
+        return selection.indices, {"uncertainty": scored - began, "selection": time.perf_counter() - scored}
+    selector, _, dim = job.method.partition("@")
+    if selector == "random":
+        selection = by_score("random", torch.zeros(len(oracle.pool)), count, constraints, seed)
+        return selection.indices, {"uncertainty": 0.0, "selection": time.perf_counter() - began}
+    sketch = make_sketch("none" if dim == "exact" else "gaussian", int(dim) if dim.isdigit() else 512, job.seed)
+    fitted = NTKUncertainty.fit(bench.member(0), labelled, sketch).calibrate(bench.valid, seed=job.seed)
+    rows = fitted.features_of(oracle.pool, "pool")
+    scored = time.perf_counter()
+    chosen = fitted.select_features(rows, count, selector, constraints, seed)
+    return chosen.indices, {"uncertainty": scored - began, "selection": time.perf_counter() - scored}
+
+
+def errors_on(model: MACEPotential, frames: Sequence[Atoms]) -> dict[str, float]:
+    """Errors on a test set, eV and eV/Å; the tail as well as the mean.
+
+    ``hot_force_rmse`` is of the tenth with the highest energy per atom above what its elements account for.
+    """
+    predicted = model.predict(frames)
+    sizes = np.array([len(atoms) for atoms in frames], dtype=float)
+    errors = force_rmse(predicted.forces, reference_forces(frames))
+    energies = reference_energies(frames)
+    numbers = sorted({int(z) for atoms in frames for z in atoms.numbers})
+    counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in frames], dtype=float)
+    excess = (energies - counts @ np.linalg.lstsq(counts, energies, rcond=None)[0]) / sizes
+    hot = excess >= np.quantile(excess, 0.9)
+    return {
+        "force_rmse": float(np.sqrt(np.average(errors**2, weights=sizes))),
+        "force_rmse_p99": float(np.quantile(errors, 0.99)),
+        "hot_force_rmse": float(np.sqrt(np.average(errors[hot] ** 2, weights=sizes[hot]))),
+        "energy_mae": float(np.abs(predicted.energies - energies).mean()),
+        "energy_mae_per_atom": float((np.abs(predicted.energies - energies) / sizes).mean()),
+    }
+
+
+def write_results(
+    folder: Path, preset: str, plan: Plan, tasks: Sequence[Task], seeds: Sequence[int], methods: Sequence[str]
+) -> dict[str, Any]:
+    """Curves, table and figures from what the jobs left on disk."""
+    results: dict[str, Any] = {"preset": preset, "seeds": list(seeds), "methods": list(methods), "tasks": {}}
+    timings: dict[str, Any] = {}
+    for task in tasks:
+        curves = {
+            method: [_read_curve(folder / task.name / f"seed-{seed}" / method) for seed in seeds] for method in methods
+        }
+        sizes = dataclasses.asdict(_sizes(plan, task))
+        results["tasks"][task.name] = {"sizes": sizes, "curves": curves, "summary": summarise(curves)}
+        timings[task.name] = {
+            method: _seconds([folder / task.name / f"seed-{seed}" / method for seed in seeds]) for method in methods
+        }
+    _write(folder / "results.json", results)
+    save_result(folder, "timings", {"seconds": timings})
+    write_atomically(folder / "table.md", lambda temporary: temporary.write_text(al_table(results)))
+    draw_al(folder)
+    return results
+
+
+def _read_curve(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob("*/checkpoint.json"))]
+    return [{"labels": record["labels"], "errors": record["errors"]} for record in records]
+
+
+def _seconds(folders: Sequence[Path]) -> dict[str, float]:
+    """Sums over checkpoints, means over seeds."""
+    found = [[json.loads(path.read_text()) for path in sorted(folder.glob("*/seconds.json"))] for folder in folders]
+    keys = ("training", "uncertainty", "selection")
+    return {key: float(np.mean([sum(record[key] for record in seed) for seed in found])) for key in keys}
+
+
+def _sizes(plan: Plan, task: Task) -> Sizes:
+    return plan.sizes["reactions" if task.reactions is not None else "molecule"]
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, lambda temporary: temporary.write_text(text))

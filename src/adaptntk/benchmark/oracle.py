@@ -1,0 +1,35 @@
+"""A data set that plays the labeler: labels are hidden until they are bought."""
+
+from collections.abc import Sequence
+
+from ase import Atoms
+
+from adaptntk.data.structures import ENERGY, FORCES
+from adaptntk.errors import InputError
+
+
+class Oracle:
+    """Hands out the labels of pool structures, each once, and remembers which.
+
+    ``pool`` holds the structures without their labels: it is all that a method gets to see.
+    """
+
+    def __init__(self, labelled: Sequence[Atoms]) -> None:
+        self._labelled = list(labelled)
+        self.pool = [_bare(atoms) for atoms in labelled]
+        self.bought: list[int] = []
+
+    def buy(self, indices: Sequence[int]) -> list[Atoms]:
+        """The structures of these indices with their labels."""
+        for index in indices:
+            if index in self.bought:
+                raise InputError(f"the label of pool structure {index} was bought before")
+            self.bought.append(index)
+        return [self._labelled[index] for index in indices]
+
+
+def _bare(atoms: Atoms) -> Atoms:
+    bare = Atoms(numbers=atoms.numbers, positions=atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+    bare.info = {key: value for key, value in atoms.info.items() if key != ENERGY}
+    assert FORCES not in bare.arrays
+    return bare

@@ -1,0 +1,151 @@
+"""The table and the figures of ``adaptntk benchmark al``, from what it left on disk."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from adaptntk.report.figures import save_figure
+from adaptntk.report.tables import aligned
+
+TITLES = {
+    "adaptntk": "AdaptNTK",
+    "topb": "NTK, top-B",
+    "lcmd": "LCMD",
+    "adaptntk+lcmd": "shortlist, then LCMD",
+    "maxdist": "MaxDist",
+    "kmeans++": "k-means++",
+    "bait": "BAIT",
+    "qbc": "QBC (ensemble)",
+    "mcd": "MC dropout",
+    "swag": "SWAG",
+    "edl": "evidential",
+    "llpr": "last layer (LLPR)",
+    "random": "random",
+}
+COLOURS = {
+    "adaptntk": "#4477AA",
+    "topb": "#66CCEE",
+    "lcmd": "#AA3377",
+    "adaptntk+lcmd": "#332288",
+    "maxdist": "#DDAA33",
+    "kmeans++": "#999933",
+    "bait": "#228833",
+    "qbc": "#EE6677",
+    "mcd": "#117733",
+    "swag": "#88CCEE",
+    "edl": "#CCBB44",
+    "llpr": "#882255",
+    "random": "#777777",
+}
+NAMES = {
+    "force_rmse": "force RMSE (meV/Å)",
+    "force_rmse_p99": "99th percentile of a frame's force RMSE (meV/Å)",
+    "hot_force_rmse": "force RMSE of the hottest tenth (meV/Å)",
+    "energy_mae_per_atom": "energy MAE (meV/atom)",
+}
+
+
+def title(method: str) -> str:
+    """What people call it."""
+    selector, _, dim = method.partition("@")
+    name = TITLES.get(selector, selector)
+    return f"{name}, p = {dim}" if dim.isdigit() else f"{name}, {dim}" if dim else name
+
+
+def al_table(results: dict[str, Any]) -> str:
+    """Markdown: of each task and test set, errors at the end, labels needed and the ratio to random."""
+    lines = [f"# Active learning, preset {results['preset']}, {len(results['seeds'])} seeds"]
+    for task, content in results["tasks"].items():
+        summary, sizes = content["summary"], content["sizes"]
+        lines += [
+            "",
+            f"Pool of {sizes['pool']:,} structures, {sizes['initial']} labels at the start, {sizes['batch']} more at "
+            f"each checkpoint, and {sizes['valid']} for validation, which count as well.",
+        ]
+        for test in (name for name in summary if name != "labels"):
+            lines += ["", f"## {task}, {test}", "", *aligned(_rows(summary[test], summary["labels"]))]
+    lines += [
+        "",
+        "Labels to random's last: where the curve comes down to what random reaches with all its labels (mean over "
+        "seeds; 'never' if not all seeds do). Over random: geometric mean of the paired ratios, 95 % t-interval over "
+        "seeds; area: mean of the logarithm over the whole curve. Errors in meV/Å and meV per atom.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _rows(summary: dict[str, Any], labels: list[int]) -> list[list[str]]:
+    force, tail, hot = (summary[key] for key in ("force_rmse", "force_rmse_p99", "hot_force_rmse"))
+    energy = summary["energy_mae_per_atom"]
+    rows = [
+        [
+            "method",
+            *(f"RMSE at {n}" for n in labels),
+            "last, over random",
+            "area, over random",
+            "labels to random's last",
+            "p99",
+            "hottest tenth",
+            "energy MAE",
+        ]
+    ]
+    for method, found in force.items():
+        needed = found["labels_to_random"]["mean"]
+        rows.append(
+            [
+                title(method),
+                *(f"{1000 * value:.1f}" for value in found["mean"]),
+                _ratio(found["final_over_random"]),
+                _ratio(found["area_over_random"]),
+                "never" if needed is None else f"{needed:.0f}",
+                f"{1000 * tail[method]['mean'][-1]:.0f}",
+                f"{1000 * hot[method]['mean'][-1]:.1f}",
+                f"{1000 * energy[method]['mean'][-1]:.2f}",
+            ]
+        )
+    return rows
+
+
+def _ratio(value: dict[str, float | None]) -> str:
+    text = f"{value['mean']:.3f}"
+    return text if value["low"] is None else f"{text} ({value['low']:.3f} .. {value['high']:.3f})"
+
+
+def draw_al(folder: Path) -> list[Path]:
+    """Learning curves of each task with a band of one standard deviation, on log axes."""
+    results = json.loads((folder / "results.json").read_text())
+    drawn = []
+    for task, content in results["tasks"].items():
+        summary = content["summary"]
+        tests = [name for name in summary if name != "labels"]
+        panels = [(tests[0], "force_rmse"), (tests[0], "hot_force_rmse"), (tests[0], "force_rmse_p99")]
+        panels += [(tests[0], "energy_mae_per_atom")] + [(name, "force_rmse") for name in tests[1:]]
+        figure = Figure(figsize=(4.2 * len(panels), 4.2), layout="constrained")
+        for axes, (test, metric) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+            _curves(axes, summary["labels"], summary[test][metric])
+            axes.set_title(test if test != tests[0] else task, fontsize=10)
+            axes.set_ylabel(NAMES[metric])
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=9, frameon=False)
+        drawn.append(save_figure(figure, folder / f"curves-{task}.png"))
+    return drawn
+
+
+def _curves(axes: Axes, labels: list[int], by_method: dict[str, Any]) -> None:
+    for number, (method, found) in enumerate(by_method.items()):
+        mean, std = 1000 * np.array(found["mean"]), 1000 * np.array(found["std"])
+        colour = COLOURS.get(method, f"C{number}")
+        axes.plot(labels, mean, "o-", markersize=4, color=colour, label=title(method))
+        axes.fill_between(labels, np.maximum(mean - std, 1e-3), mean + std, color=colour, alpha=0.12, linewidth=0)
+    axes.set(xscale="log", yscale="log", xlabel="labels")
+    axes.set_xticks(labels, [str(n) for n in labels])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.grid(alpha=0.2)
