@@ -2,11 +2,13 @@
 
 import csv
 import fcntl
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -94,3 +96,9 @@ def write_table(path: str | Path, columns: Mapping[str, Sequence[object]]) -> No
             writer.writerows(zip(*columns.values(), strict=True))
 
     write_atomically(path, write)
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Write numbers and strings as JSON, atomically; not a number is refused."""
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, lambda temporary: temporary.write_text(text))

@@ -22,10 +22,11 @@ from adaptntk.core.batch import Constraints
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.selectors import SELECTORS
 from adaptntk.core.sketches import make_sketch
+from adaptntk.core.theory import jaccard
 from adaptntk.data.structures import reference_energies, reference_forces
 from adaptntk.errors import InputError
 from adaptntk.execution import choose_workers, run_jobs
-from adaptntk.files import locked, make_folder, write_atomically
+from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.registry import fit_method
 from adaptntk.models.mace import MACEPotential
@@ -91,7 +92,7 @@ class Job:
     @property
     def sizes(self) -> Sizes:
         """Of this task's kind."""
-        return self.plan.sizes["reactions" if self.task.reactions is not None else "molecule"]
+        return sizes_of(self.plan, self.task)
 
 
 def benchmark_al(
@@ -119,7 +120,7 @@ def benchmark_al(
     plan, folder = PLANS[preset], make_folder(output)
     with locked(folder):
         for task in tasks:
-            task.prepare(_sizes(plan, task), preset == "smoke", choose_workers(100, jobs, "cpu"))
+            task.prepare(sizes_of(plan, task), preset == "smoke", choose_workers(100, jobs, "cpu"))
         starts = [
             Job(task, seed, "start", plan, folder / task.name / f"seed-{seed}" / "start", device)
             for task in tasks
@@ -184,11 +185,11 @@ def _run_checkpoint(
     picked: list[int] = []
     parts = {"uncertainty": 0.0, "selection": 0.0}
     if not last:
-        picked, parts = _choose(job, bench, labelled, oracle)
+        picked, parts = choose_batch(job, bench, labelled, oracle)
     training = sum(bench.training_seconds().get(name, 0.0) for name in bench.used)
     elapsed = time.perf_counter() - began - (bench.seconds_in_training - trained)
-    _write(folder / "seconds.json", {"training": training, "choosing": elapsed, **parts})
-    _write(folder / "checkpoint.json", {"labels": len(labelled), "errors": errors, "picked": picked})
+    write_json(folder / "seconds.json", {"training": training, "choosing": elapsed, **parts})
+    write_json(folder / "checkpoint.json", {"labels": len(labelled), "errors": errors, "picked": picked})
     force = errors["test"]["force_rmse"]
     log.info(
         "%s, seed %d, %s: %d labels, force RMSE %.4f eV/Å", job.task.name, job.seed, job.method, len(labelled), force
@@ -203,7 +204,7 @@ def _workbench(job: Job, folder: Path, labelled: list[Atoms], data: LearningData
     )
 
 
-def _choose(
+def choose_batch(
     job: Job, bench: FolderWorkbench, labelled: list[Atoms], oracle: Oracle
 ) -> tuple[list[int], dict[str, float]]:
     """The next batch, from structures without labels; and how long scores and selection took."""
@@ -262,16 +263,40 @@ def write_results(
         curves = {
             method: [_read_curve(folder / task.name / f"seed-{seed}" / method) for seed in seeds] for method in methods
         }
-        sizes = dataclasses.asdict(_sizes(plan, task))
+        sizes = dataclasses.asdict(sizes_of(plan, task))
         results["tasks"][task.name] = {"sizes": sizes, "curves": curves, "summary": summarise(curves)}
         timings[task.name] = {
             method: _seconds([folder / task.name / f"seed-{seed}" / method for seed in seeds]) for method in methods
         }
-    _write(folder / "results.json", results)
+    write_json(folder / "results.json", results)
     save_result(folder, "timings", {"seconds": timings})
     write_atomically(folder / "table.md", lambda temporary: temporary.write_text(al_table(results)))
     draw_al(folder)
     return results
+
+
+def batch_overlaps(folder: Path) -> dict[str, dict[str, float]]:
+    """How much the first batch of each method has in common with that of the last one but random (Jaccard).
+
+    The first batch is chosen with the same model by all, so that nothing else differs; mean over seeds.
+    """
+    results = json.loads((folder / "results.json").read_text())
+    methods = [method for method in results["methods"] if method != "random"]
+    found: dict[str, dict[str, float]] = {}
+    for task in results["tasks"]:
+        batches = {
+            method: [_first_batch(folder / task / f"seed-{seed}" / method) for seed in results["seeds"]]
+            for method in methods
+        }
+        found[task] = {
+            method: float(np.mean([jaccard(a, b) for a, b in zip(batches[method], batches[methods[-1]], strict=True)]))
+            for method in methods[:-1]
+        }
+    return found
+
+
+def _first_batch(folder: Path) -> list[int]:
+    return list(json.loads(min(folder.glob("*/checkpoint.json")).read_text())["picked"])
 
 
 def _read_curve(folder: Path) -> list[dict[str, Any]]:
@@ -286,10 +311,6 @@ def _seconds(folders: Sequence[Path]) -> dict[str, float]:
     return {key: float(np.mean([sum(record[key] for record in seed) for seed in found])) for key in keys}
 
 
-def _sizes(plan: Plan, task: Task) -> Sizes:
+def sizes_of(plan: Plan, task: Task) -> Sizes:
+    """Of a molecule or of reactions."""
     return plan.sizes["reactions" if task.reactions is not None else "molecule"]
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_atomically(path, lambda temporary: temporary.write_text(text))

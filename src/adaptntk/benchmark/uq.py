@@ -21,7 +21,7 @@ from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.execution import choose_workers, run_jobs
-from adaptntk.files import locked, make_folder, write_atomically, write_table
+from adaptntk.files import locked, make_folder, write_atomically, write_json, write_table
 from adaptntk.methods.method import Method
 from adaptntk.methods.registry import METHODS, fit_method
 from adaptntk.models.mace_network import Architecture
@@ -200,8 +200,7 @@ def write_results(folder: Path, source: str, preset: str, plan: Plan, work: Sequ
         timings[molecule] = _timings(folders, loaded, methods)
         for seed, arrays in zip(folders, loaded, strict=True):
             write_table(seed / "evaluation.csv", evaluation_columns(arrays, methods))
-    text = json.dumps(results, indent=1, allow_nan=False) + "\n"
-    write_atomically(folder / "results.json", lambda temporary: temporary.write_text(text))
+    write_json(folder / "results.json", results)
     save_result(folder, "timings", {"ratios to one training": timings})
     table = uq_table(results, timings)
     write_atomically(folder / "table.md", lambda temporary: temporary.write_text(table))

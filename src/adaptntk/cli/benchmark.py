@@ -14,6 +14,23 @@ benchmark = typer.Typer(help="Measure what it costs on this machine, beside what
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")]
 Preset = Annotated[str, typer.Option(help="full, or smoke for a test in seconds.")]
+LearningSource = Annotated[
+    str | None,
+    typer.Option(
+        help="rmd17, xtb (dynamics made on the spot), a labelled extxyz file, t1x (Transition-1X, or reactions "
+        "made on the spot where it is not), or an HDF5 file in its layout.",
+        show_default="xtb for smoke, else rmd17",
+    ),
+]
+LearningMolecules = Annotated[
+    str | None, typer.Option(help="Names with commas between them.", show_default="aspirin of rmd17")
+]
+LearningPreset = Annotated[
+    str, typer.Option(help="cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).")
+]
+LearningJobs = Annotated[
+    int | None, typer.Option(help="Runs side by side; one per core by default.", show_default=False)
+]
 Structures = Annotated[
     Path | None,
     typer.Option(help="Labelled structures of one composition (extxyz); xTB frames of ethanol when not given."),
@@ -152,17 +169,8 @@ def uq(
 @console.one_line_errors
 def al(
     output: Output = Path("benchmark-al"),
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="rmd17, xtb (dynamics made on the spot), a labelled extxyz file, t1x (Transition-1X, or reactions "
-            "made on the spot where it is not), or an HDF5 file in its layout.",
-            show_default="xtb for smoke, else rmd17",
-        ),
-    ] = None,
-    molecules: Annotated[
-        str | None, typer.Option(help="Names with commas between them.", show_default="aspirin of rmd17")
-    ] = None,
+    data: LearningSource = None,
+    molecules: LearningMolecules = None,
     methods: Annotated[
         str,
         typer.Option(
@@ -170,13 +178,9 @@ def al(
             "bait, random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr)."
         ),
     ] = "adaptntk,topb,lcmd,bait,qbc,random",
-    preset: Annotated[
-        str, typer.Option(help="cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).")
-    ] = "cpu",
+    preset: LearningPreset = "cpu",
     seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 3,
-    jobs: Annotated[
-        int | None, typer.Option(help="Methods and seeds side by side; one per core by default.", show_default=False)
-    ] = None,
+    jobs: LearningJobs = None,
     data_dir: options.DataDir = None,
     energy_key: options.EnergyKey = "REF_energy",
     forces_key: options.ForcesKey = "REF_forces",
@@ -192,6 +196,60 @@ def al(
     benchmark_al(output, tasks, preset, seeds, _list(methods), jobs, device)
     console.out.print((output / "table.md").read_text())
     console.out.print(f"wrote results.json, timings.json, table.md and figures to {output}")
+
+
+@benchmark.command()
+@console.one_line_errors
+def sketch(
+    output: Output = Path("benchmark-sketch"),
+    data: LearningSource = None,
+    molecules: LearningMolecules = None,
+    dims: Annotated[str, typer.Option(help="Dimensions with commas between them; exact for full gradients.")] = (
+        "128,256,512,1024,2048,exact"
+    ),
+    preset: LearningPreset = "cpu",
+    seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 3,
+    jobs: LearningJobs = None,
+    data_dir: options.DataDir = None,
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+) -> None:
+    """Learning curves of AdaptNTK with sketches of several dimensions, and how far their batches agree."""
+    from adaptntk.benchmark.al import batch_overlaps
+
+    methods = ",".join([*(f"adaptntk@{dim}" for dim in _list(dims)), "random"])
+    al(output, data, molecules, methods, preset, seeds, jobs, data_dir, energy_key, forces_key, device)
+    for task, overlaps in batch_overlaps(output).items():
+        for method, overlap in overlaps.items():
+            console.out.print(f"{task}: first batch of {method} and of {_list(dims)[-1]} have {overlap:.2f} in common")
+
+
+@benchmark.command()
+@console.one_line_errors
+def timing(
+    output: Output = Path("benchmark-timing"),
+    data: LearningSource = None,
+    molecules: LearningMolecules = None,
+    methods: Annotated[str, typer.Option(help="Names with commas between them, see adaptntk benchmark al.")] = (
+        "adaptntk,topb,lcmd,bait,qbc,mcd,swag,edl,llpr,random"
+    ),
+    preset: LearningPreset = "cpu",
+    data_dir: options.DataDir = None,
+    energy_key: options.EnergyKey = "REF_energy",
+    forces_key: options.ForcesKey = "REF_forces",
+    device: options.Device = "auto",
+) -> None:
+    """One round of active learning with each method: training, uncertainty and selection, as ratios to AdaptNTK."""
+    from adaptntk.benchmark.al_data import find_tasks
+    from adaptntk.benchmark.cycle import benchmark_timing
+
+    chosen = data if data is not None else "xtb" if preset == "smoke" else "rmd17"
+    names = None if molecules is None else _list(molecules)
+    tasks = find_tasks(chosen, names, output, data_dir, (energy_key, forces_key), must_exist=preset == "paper")
+    benchmark_timing(output, tasks[0], preset, _list(methods), device)
+    console.out.print((output / "table.md").read_text())
+    console.out.print(f"wrote timing.json and table.md to {output}")
 
 
 def _frames(path: Path | None, energy_key: str, forces_key: str, count: int) -> "list[Atoms]":

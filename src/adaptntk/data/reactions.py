@@ -115,11 +115,12 @@ def build_ends(recipe: Recipe, seed: int = 0) -> tuple[Atoms, Atoms]:
         raise _NoPathError("no geometry of the reactant was found")
     rdForceFieldHelpers.MMFFOptimizeMolecule(reactant, maxIters=2000)
     product = _edited(reactant, recipe)
-    # From the geometry of the reactant: atoms that take no part stay where they are, equivalent hydrogens too.
+    # From the geometry of the reactant: atoms that take no part stay where they are, equivalent hydrogens too. Where
+    # the product is two molecules, they have to feel each other, or they would stay inside one another.
     if rdForceFieldHelpers.MMFFHasAllMoleculeParams(product):
-        rdForceFieldHelpers.MMFFOptimizeMolecule(product, maxIters=5000)
+        rdForceFieldHelpers.MMFFOptimizeMolecule(product, maxIters=5000, ignoreInterfragInteractions=False)
     else:
-        rdForceFieldHelpers.UFFOptimizeMolecule(product, maxIters=5000)
+        rdForceFieldHelpers.UFFOptimizeMolecule(product, maxIters=5000, ignoreInterfragInteractions=False)
     return _atoms(reactant), _atoms(product)
 
 

@@ -1,9 +1,7 @@
 """``adaptntk evaluate``"""
 
-import json
-
 from adaptntk.evaluation import Evaluation, evaluate
-from adaptntk.files import check_folder, make_folder, write_atomically, write_table
+from adaptntk.files import check_folder, make_folder, write_json, write_table
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.load import load_fitted
 from adaptntk.methods.ntk import NTKUncertainty
@@ -36,7 +34,6 @@ def evaluate_uncertainty(
     evaluation = evaluate(uncertainty, test, str(test_file), batch_size, seed, progress)
     folder = make_folder(output)
     write_table(folder / "evaluation.csv", evaluation.columns)
-    text = json.dumps(evaluation.metrics, indent=1, allow_nan=False)
-    write_atomically(folder / "evaluation.json", lambda temporary: temporary.write_text(text + "\n"))
+    write_json(folder / "evaluation.json", evaluation.metrics)
     draw_evaluation(folder)
     return evaluation

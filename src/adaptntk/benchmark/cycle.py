@@ -1,0 +1,91 @@
+"""``adaptntk benchmark timing``: one round of active learning with each method, and where its time goes."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from adaptntk.benchmark.al import PLANS, Job, check_method, choose_batch, sizes_of
+from adaptntk.benchmark.al_data import Task
+from adaptntk.benchmark.oracle import Oracle
+from adaptntk.benchmark.record import save_result
+from adaptntk.errors import InputError
+from adaptntk.files import locked, make_folder, write_atomically, write_json
+from adaptntk.report.al import title
+from adaptntk.report.tables import aligned
+from adaptntk.workbench import FolderWorkbench
+
+log = logging.getLogger(__name__)
+
+# Labels that the networks are trained on.
+LABELS = {"cpu": 200, "paper": 1000, "smoke": 20}
+DEFAULT_METHODS = ("adaptntk", "topb", "lcmd", "bait", "qbc", "mcd", "swag", "edl", "llpr", "random")
+
+
+def benchmark_timing(
+    output: str | Path,
+    task: Task,
+    preset: str = "cpu",
+    methods: Sequence[str] = DEFAULT_METHODS,
+    device: str = "auto",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Train what each method needs, score the pool, choose a batch; writes ``timing.json`` and ``table.md``.
+
+    Methods take turns, nothing runs beside them. A network that several methods need is trained once, and its time
+    counted for each. Networks are found again after an interruption.
+    """
+    if preset not in PLANS:
+        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
+    for method in methods:
+        check_method(method)
+    if "adaptntk" not in methods:
+        raise InputError("the method adaptntk must be among those compared: the others are measured by it")
+    folder, plan = make_folder(output), PLANS[preset]
+    sizes = dataclasses.replace(sizes_of(plan, task), initial=LABELS[preset], checkpoints=1)
+    with locked(folder):
+        task.prepare(sizes, preset == "smoke", 1)
+        data = task.load(sizes, seed)
+        oracle = Oracle(data.pool)
+        labelled = oracle.buy(data.initial)
+        bench = FolderWorkbench(labelled, data.valid, folder / "networks", plan.recipe, seed, device)
+        bench.member(0)
+        seconds: dict[str, dict[str, float]] = {}
+        for method in methods:
+            path = folder / f"{method}.json"
+            if not path.exists():
+                bench.used.clear()
+                bench.member(0)
+                job = Job(task, seed, method, plan, folder, device)
+                _, parts = choose_batch(job, bench, labelled, oracle)
+                spent = bench.training_seconds()
+                found = {"training": sum(spent[name] for name in bench.used), **parts}
+                write_json(path, found)
+                log.info("%s: %s", method, ", ".join(f"{what} {value:.1f} s" for what, value in found.items()))
+            seconds[method] = json.loads(path.read_text())
+    result = {"preset": preset, "task": task.name, "labels": len(labelled), "candidates": len(data.pool),
+              "picks": sizes.batch, "seconds": seconds, "ratios": ratios(seconds)}  # fmt: skip
+    save_result(folder, "timing", result)
+    write_atomically(folder / "table.md", lambda temporary: temporary.write_text(timing_table(result)))
+    return result
+
+
+def ratios(seconds: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Total time of each method over that of AdaptNTK."""
+    totals = {method: sum(parts.values()) for method, parts in seconds.items()}
+    return {method: total / totals["adaptntk"] for method, total in totals.items()}
+
+
+def timing_table(result: dict[str, Any]) -> str:
+    """Markdown: training and uncertainty, selection, total, as in the paper's table, and the ratio."""
+    rows = [["method", "training (s)", "uncertainty (s)", "selection (s)", "total (s)", "over AdaptNTK"]]
+    for method, parts in result["seconds"].items():
+        values = [parts["training"], parts["uncertainty"], parts["selection"], sum(parts.values())]
+        rows.append([title(method), *(f"{value:.1f}" for value in values), f"{result['ratios'][method]:.2f}"])
+    heading = (
+        f"# One round of active learning on {result['task']}, preset {result['preset']}: {result['labels']} labels, "
+        f"{result['picks']} picks of {result['candidates']:,} candidates"
+    )
+    return "\n".join([heading, "", *aligned(rows), ""])

@@ -1,0 +1,186 @@
+"""Learning curves on both kinds of data, without leaks, and again after a kill."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from adaptntk.benchmark import al as al_module
+from adaptntk.benchmark.al_data import Sizes, Task, find_tasks
+from adaptntk.benchmark.al_results import labels_needed, log_area, ratio_interval, summarise
+from adaptntk.benchmark.oracle import Oracle
+from adaptntk.benchmark.sources import Source
+from adaptntk.cli.app import app
+from adaptntk.data.structures import has_labels, structure_hash
+from adaptntk.errors import InputError
+
+COMMAND = ["benchmark", "al", "--preset", "smoke", "--seeds", "1", "--jobs", "1", "--device", "cpu"]
+FEW = ["--methods", "adaptntk,qbc,random"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A smoke run on molecular dynamics, without interruption."""
+    folder = tmp_path_factory.mktemp("al") / "out"
+    result = CliRunner().invoke(app, [*COMMAND, *FEW, "-o", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert "QBC (ensemble)" in result.output
+    return folder
+
+
+def test_what_it_leaves(finished):
+    results = json.loads((finished / "results.json").read_text())
+    curves = results["tasks"]["ethanol"]["curves"]
+    assert set(curves) == {"adaptntk", "qbc", "random"}
+    for method in curves:
+        assert [point["labels"] for point in curves[method][0]] == [16, 24, 32]
+    # All begin with the same model, and part afterwards.
+    starts = {curves[method][0][0]["errors"]["test"]["force_rmse"] for method in curves}
+    ends = {curves[method][0][-1]["errors"]["test"]["force_rmse"] for method in curves}
+    assert len(starts) == 1
+    assert len(ends) == 3
+    assert (finished / "curves-ethanol.png").stat().st_size > 20_000
+    assert "seconds" in json.loads((finished / "timings.json").read_text())
+
+
+def test_reactions_and_all_selectors(tmp_path):
+    pytest.importorskip("rdkit")
+    methods = "adaptntk,topb,lcmd,adaptntk+lcmd,maxdist,kmeans++,bait,adaptntk@64,adaptntk@exact,llpr,random"
+    command = [*COMMAND, "--data", "t1x", "--methods", methods, "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command, env={"ADAPTNTK_DATA": str(tmp_path)})
+    assert result.exit_code == 0, result.output
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    summary = results["tasks"]["reactions"]["summary"]
+    assert {"test", "transition states"} <= set(summary)
+    assert len(summary["test"]["force_rmse"]) == 11
+    assert "AdaptNTK, p = 64" in result.output
+    assert "AdaptNTK, exact" in result.output
+
+
+def test_killed_and_resumed(finished, tmp_path):
+    """SIGKILL while the committee trains at its second checkpoint; then the same curves, to the last digit."""
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "adaptntk", *COMMAND, *FEW, "-o", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    progress = folder / "ethanol" / "seed-0" / "qbc" / "00024" / "networks" / "member-1.seconds"
+    deadline = time.monotonic() + 600
+    while not (progress.exists() and len(progress.read_text().split()) >= 3):
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "results.json").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "resuming after epoch" in again.stderr
+    assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
+
+
+def test_no_label_leaks(finished, tmp_path, monkeypatch):
+    """Every label that is read is recorded: as many as were bought, each once, and never one of the pool before."""
+    oracles: list[Oracle] = []
+
+    class Recording(Oracle):
+        def __init__(self, labelled):
+            super().__init__(labelled)
+            oracles.append(self)
+
+    monkeypatch.setattr(al_module, "Oracle", Recording)
+    seen: list[int] = []
+    choose = al_module.choose_batch
+
+    def watched(job, bench, labelled, oracle):
+        assert not any(has_labels(atoms) or atoms.calc or "REF_energy" in atoms.info for atoms in oracle.pool)
+        assert len(labelled) == len(oracle.bought)
+        bought = {structure_hash(oracle.pool[i]) for i in oracle.bought}
+        assert {structure_hash(atoms) for atoms in bench.train} == bought
+        seen.append(len(labelled))
+        return choose(job, bench, labelled, oracle)
+
+    monkeypatch.setattr(al_module, "choose_batch", watched)
+    result = CliRunner().invoke(app, [*COMMAND, "--methods", "adaptntk,random", "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert seen == [16, 24, 16, 24]
+    assert [len(oracle.bought) for oracle in oracles] == [16, 32, 32]
+    assert all(len(set(oracle.bought)) == len(oracle.bought) for oracle in oracles)
+    ours, theirs = (
+        json.loads((f / "results.json").read_text())["tasks"]["ethanol"]["curves"]["adaptntk"]
+        for f in (tmp_path / "out", finished)
+    )
+    assert ours == theirs
+
+
+def test_an_oracle_sells_each_label_once(parts):
+    oracle = Oracle(parts["pool"])
+    assert not any(has_labels(atoms) for atoms in oracle.pool)
+    assert all(has_labels(atoms) for atoms in oracle.buy([3, 5]))
+    with pytest.raises(InputError, match="bought before"):
+        oracle.buy([5])
+    assert [structure_hash(a) for a in oracle.pool] == [structure_hash(a) for a in parts["pool"]]
+
+
+def test_a_cold_pool(files, tmp_path):
+    source = Source(str(files["train"]), None, tmp_path)
+    sizes = Sizes(pool=12, valid=4, test=8, initial=4, cold_share=0.75)
+    assert sizes.needed <= 40
+    data = Task("train", source).load(sizes, seed=0)
+    everything = sorted(a.info["REF_energy"] for a in source.load("train"))
+    cold = sum(a.info["REF_energy"] < everything[20] for a in [*data.pool, *data.valid])
+    assert 10 <= cold <= 14
+    assert len(data.tests["test"]) == 8
+    assert data.initial == [0, 1, 2, 3]
+
+
+def test_labels_needed_by_hand():
+    labels, errors = np.array([50.0, 100.0, 200.0]), np.array([4.0, 2.0, 1.0])
+    assert labels_needed(labels, errors, 2.0) == pytest.approx(100)
+    assert labels_needed(labels, errors, np.sqrt(2)) == pytest.approx(100 * np.sqrt(2))
+    assert labels_needed(labels, errors, 5.0) == 50
+    assert labels_needed(labels, errors, 0.5) is None
+    assert log_area(labels, errors) == pytest.approx(np.log(2.0))
+    assert ratio_interval([2.0, 8.0], [1.0, 1.0])["mean"] == pytest.approx(4)
+    assert ratio_interval([2.0, 2.0], [1.0, 1.0])["low"] == pytest.approx(2)
+    assert ratio_interval([2.0], [1.0])["low"] is None
+
+
+def test_the_summary_pairs_seeds():
+    def curve(*errors):
+        keys = ("force_rmse", "force_rmse_p99", "hot_force_rmse", "energy_mae", "energy_mae_per_atom")
+        return [{"labels": 50 * (n + 1), "errors": {"test": dict.fromkeys(keys, e)}} for n, e in enumerate(errors)]
+
+    found = summarise({"best": [curve(4, 1), curve(8, 2)], "random": [curve(4, 2), curve(8, 4)]})["test"]["force_rmse"]
+    assert found["best"]["mean"] == [6.0, 1.5]
+    assert found["best"]["final_over_random"]["mean"] == pytest.approx(0.5)
+    assert found["best"]["labels_to_random"]["mean"] == pytest.approx(50 * np.sqrt(2))
+    assert found["random"]["labels_to_random"]["mean"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "huge"], "choose one of cpu, paper, smoke"),
+        (["--methods", "adaptntk,oracle,random"], "unknown method 'oracle'"),
+        (["--methods", "qbc@64,random"], "unknown method 'qbc@64'"),
+        (["--methods", "adaptntk"], "random must be among"),
+        (["--data", "nowhere.xyz"], "choose rmd17, xtb or a labelled extxyz file"),
+        (["--data", "nowhere.h5"], "no such file"),
+        (["--seeds", "0"], "at least one seed"),
+    ],
+)
+def test_bad_options(options, message, tmp_path):
+    result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_the_published_file_comes_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADAPTNTK_DATA", str(tmp_path))
+    assert find_tasks("t1x", None, tmp_path / "out")[0].name == "reactions"
+    with pytest.raises(InputError, match="no such file"):
+        find_tasks("t1x", None, tmp_path / "out", must_exist=True)

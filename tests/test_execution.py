@@ -1,0 +1,92 @@
+"""Work in several processes: the same results, the first failure told, no orphans."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from adaptntk.errors import InputError
+from adaptntk.execution import choose_workers, run_jobs
+from adaptntk.files import locked
+
+
+def square(number):
+    return number * number
+
+
+def refuse(number):
+    if number == 2:
+        raise InputError("not this one")
+    return number
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_do_not_depend_on_the_workers(workers):
+    assert dict(run_jobs(square, [1, 2, 3], workers)) == {1: 1, 2: 4, 3: 9}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_first_failure_is_raised(workers):
+    with pytest.raises(InputError, match="not this one"):
+        list(run_jobs(refuse, [1, 2, 3], workers))
+
+
+def test_how_many_workers():
+    assert choose_workers(10, 3, "cpu") == 3
+    assert choose_workers(2, 8, "cpu") == 2
+    assert choose_workers(10, None, "cuda:0") == 1
+    assert 1 <= choose_workers(10, None, "auto") <= 10
+
+
+SCRIPT = """
+import os, time
+from adaptntk.execution import run_jobs
+def wait(path):
+    open(path, "w").write(str(os.getpid()))
+    time.sleep(60)
+if __name__ == "__main__":
+    import sys
+    list(run_jobs(wait, sys.argv[1:], 2))
+"""
+
+
+def test_workers_end_with_their_parent(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    files = [tmp_path / "a", tmp_path / "b"]
+    process = subprocess.Popen([sys.executable, str(script), *map(str, files)])
+    deadline = time.monotonic() + 120
+    while not all(path.exists() and path.read_text() for path in files):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    workers = [int(path.read_text()) for path in files]
+    while any(alive(worker) for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def alive(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_lock_is_let_go_when_its_holder_dies(tmp_path):
+    with locked(tmp_path), pytest.raises(InputError, match="another process"), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+    child = os.fork()
+    if child == 0:
+        with locked(tmp_path):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    with locked(tmp_path):
+        pass
