@@ -23,7 +23,7 @@ from adaptntk.errors import InputError
 from adaptntk.execution import choose_workers, run_jobs
 from adaptntk.files import locked, make_folder, write_atomically, write_json, write_table
 from adaptntk.methods.method import Method
-from adaptntk.methods.registry import METHODS, fit_method
+from adaptntk.methods.registry import fit_method, parse_options
 from adaptntk.models.mace_network import Architecture
 from adaptntk.report.uq import draw_uq, uq_table
 from adaptntk.training import PRESETS, EpochReport, Recipe
@@ -95,8 +95,7 @@ def benchmark_uq(
     if seeds < 1:
         raise InputError(f"at least one seed is needed, not {seeds}")
     for name in methods:
-        if name not in METHODS:
-            raise InputError(f"unknown method {name!r}: choose one of {', '.join(METHODS)}")
+        with_options(name)
     if "ntk" not in methods:
         raise InputError("the method ntk must be among those compared")
     plan, folder = PLANS[preset], make_folder(output)
@@ -116,6 +115,12 @@ def benchmark_uq(
             log.info("%s, seed %d is complete: %d of %d, about %d min left", job.molecule, job.seed, done, len(work),
                      round(left / 60))  # fmt: skip
         return write_results(folder, source.name, preset, plan, work)
+
+
+def with_options(method: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a method that is written as ``NAME`` or ``NAME:KEY=VALUE:KEY=VALUE``."""
+    name, *texts = method.split(":")
+    return name, parse_options(name, texts)
 
 
 def run_job(job: Job) -> None:
@@ -158,7 +163,8 @@ def _write_method(job: Job, name: str, bench: FolderWorkbench, parts: dict[str, 
     """Scores and errors of one method."""
     bench.used.clear()
     before, began = bench.seconds_in_training, time.perf_counter()
-    method = fit_method(name, bench, job.plan.options.get(name))
+    kind, options = with_options(name)
+    method = fit_method(kind, bench, job.plan.options.get(kind, {}) | options)
     fitting = time.perf_counter() - began - (bench.seconds_in_training - before)
     arrays: dict[str, Any] = {"networks": np.array(sorted(bench.used)), "fit_seconds": fitting}
     began = time.perf_counter()

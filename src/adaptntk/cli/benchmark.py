@@ -136,7 +136,11 @@ def uq(
     ] = "cpu",
     seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 2,
     methods: Annotated[
-        str | None, typer.Option(help="Names with commas between them; all when not given.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Names with commas between them, NAME:KEY=VALUE to set an option; all when not given.",
+            show_default=False,
+        ),
     ] = None,
     error_model: Annotated[
         bool, typer.Option("--error-model", help="Add a row: the NTK score combined with cheap covariates.")

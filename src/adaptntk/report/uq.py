@@ -49,8 +49,9 @@ CAPTIONS = {
 
 
 def title(method: str) -> str:
-    """What people call it."""
-    return TITLES.get(method, method)
+    """What people call it; options follow in brackets."""
+    name, *options = method.split(":")
+    return TITLES.get(name, name) + (f" ({', '.join(options)})" if options else "")
 
 
 def uq_table(results: dict[str, Any], timings: dict[str, Any]) -> str:
