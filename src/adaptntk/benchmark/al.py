@@ -126,12 +126,12 @@ def benchmark_al(
             for task in tasks
             for seed in range(seeds)
         ]
-        # Dear ones first, so that at the end no worker waits long for another.
+        # Dear ones first, so that at the end of a seed no worker waits long for another.
         ranked = sorted(methods, key=lambda name: name not in SCORES)
         work = [
             dataclasses.replace(start, method=method, folder=start.folder.parent / method)
-            for method in ranked
             for start in starts
+            for method in ranked
         ]
         for stage in (starts, work):
             began = time.perf_counter()
