@@ -40,7 +40,8 @@ def summarise(loaded: Sequence[dict[str, dict[str, Any]]], methods: Sequence[str
         draws: dict[str, dict[str, Array]] = {}
         for name in methods:
             columns = [_columns(seed, name, which) for seed in loaded]
-            entry = {key: _over_seeds([_points(c)[key] for c in columns]) for key in _points(columns[0])}
+            points = [_points(seed) for seed in columns]
+            entry = {key: _over_seeds([seed[key] for seed in points]) for key in points[0]}
             draws[name] = {key: _resampled(columns, statistic) for key, statistic in STATISTICS.items()}
             for key, values in draws[name].items():
                 entry[key] |= _interval(entry[key]["mean"], values)
