@@ -50,14 +50,14 @@ def test_what_it_leaves(finished):
 
 def test_reactions_and_all_selectors(tmp_path):
     pytest.importorskip("rdkit")
-    methods = "adaptntk,topb,lcmd,adaptntk+lcmd,maxdist,kmeans++,bait,adaptntk@64,adaptntk@exact,llpr,random"
+    methods = "lcmd,bait,adaptntk@64,adaptntk@exact,llpr,random"
     command = [*COMMAND, "--data", "t1x", "--methods", methods, "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(app, command, env={"ADAPTNTK_DATA": str(tmp_path)})
     assert result.exit_code == 0, result.output
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     summary = results["tasks"]["reactions"]["summary"]
     assert {"test", "transition states"} <= set(summary)
-    assert len(summary["test"]["force_rmse"]) == 11
+    assert len(summary["test"]["force_rmse"]) == 6
     assert "AdaptNTK, p = 64" in result.output
     assert "AdaptNTK, exact" in result.output
 
@@ -184,3 +184,21 @@ def test_the_published_file_comes_first(tmp_path, monkeypatch):
     assert find_tasks("t1x", None, tmp_path / "out")[0].name == "reactions"
     with pytest.raises(InputError, match="no such file"):
         find_tasks("t1x", None, tmp_path / "out", must_exist=True)
+
+
+def test_the_time_of_one_round(tmp_path):
+    command = ["benchmark", "timing", "--preset", "smoke", "--methods", "adaptntk,qbc,random", "--device", "cpu"]
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "out" / "timing.json").read_text())
+    assert found["ratios"]["adaptntk"] == 1
+    assert found["seconds"]["qbc"]["training"] > 1.3 * found["seconds"]["adaptntk"]["training"]
+    assert found["seconds"]["random"]["uncertainty"] == 0
+    assert "over AdaptNTK" in result.output
+
+
+def test_sketches_and_their_batches(tmp_path):
+    command = ["benchmark", "sketch", "--preset", "smoke", "--dims", "16,exact", "--seeds", "1", "--jobs", "1"]
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "first batch of adaptntk@16 and of exact have" in result.output

@@ -68,7 +68,7 @@ PLANS = {
         },
     ),
     "smoke": Plan(
-        Recipe(_TINY, epochs=8, batch_size=5, learning_rate=3e-2, cosine=True),
+        Recipe(_TINY, epochs=5, batch_size=5, learning_rate=3e-2, cosine=True),
         {
             "molecule": Sizes(pool=100, valid=20, test=40, initial=16, batch=8, checkpoints=3, cold_share=0.8),
             "reactions": Sizes(pool=160, valid=20, test=40, initial=16, batch=8, checkpoints=3),

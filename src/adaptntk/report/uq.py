@@ -176,7 +176,7 @@ def _risk_line(axes: Axes, ranking: Array, error: Array, **style: Any) -> None:
 
 def _reliability(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
     """RMSE of ten equal-count bins against their predicted one: the longer the line, the more sigma says."""
-    width = min(5, len(methods))
+    width = min(5 if len(methods) <= 10 else 6, len(methods))
     rows = -(-len(methods) // width)
     figure = Figure(figsize=(2.6 * width, 2.7 * rows + 0.3), layout="constrained")
     panels = figure.subplots(rows, width, sharex=True, sharey=True, squeeze=False).ravel()
