@@ -19,8 +19,8 @@ from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
 
-# And whether more of it must never mean less error. At a given energy, smaller forces go with larger errors on every
-# molecule we looked at (soft modes far from equilibrium rather than stiff ones near it), so the last one is free.
+# And whether more of it must never mean less error. At a given energy, smaller forces often go with larger errors (soft
+# modes far from equilibrium rather than stiff ones near it), so the last one is free.
 COVARIATES = {
     "log U": True,
     "log of the last-layer score": True,
