@@ -70,8 +70,8 @@ PLANS = {
     "smoke": Plan(
         Recipe(_TINY, epochs=5, batch_size=5, learning_rate=3e-2, cosine=True),
         {
-            "molecule": Sizes(pool=100, valid=20, test=40, initial=16, batch=8, checkpoints=3, cold_share=0.8),
-            "reactions": Sizes(pool=160, valid=20, test=40, initial=16, batch=8, checkpoints=3),
+            "molecule": Sizes(pool=100, valid=20, test=40, initial=16, batch=8, checkpoints=2, cold_share=0.8),
+            "reactions": Sizes(pool=160, valid=20, test=40, initial=16, batch=8, checkpoints=2),
         },
         {"ensemble": {"members": 2}, "dropout": {"passes": 3}, "swag": {"draws": 3}, "evidential": {"steps": 50}},
     ),
