@@ -110,11 +110,11 @@ def test_impossible_recipes(change):
 
 
 def test_other_labels_are_another_training(parts):
-    from adaptntk.training import _identity
+    from adaptntk.training import training_identity
 
     changed = [atoms.copy() for atoms in parts["train"]]
     changed[3].arrays[FORCES][0, 0] += 1e-3
-    identities = {_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
+    identities = {training_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
     assert len(identities) == 2
 
 

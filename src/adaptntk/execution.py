@@ -21,9 +21,15 @@ def choose_workers(jobs: int, wanted: int | None, device: str) -> int:
     """
     if wanted is not None:
         return max(1, min(wanted, jobs))
-    if device.startswith("cuda"):
+    if device.startswith("cuda") or (device == "auto" and _has_gpu()):
         return 1
     return max(1, min(available_cores(), jobs))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def available_cores() -> int:

@@ -1,5 +1,6 @@
 """The paper's recipe for training a MACE network: resumable, and its result is a stock ``.model`` file."""
 
+import copy
 import hashlib
 import json
 import logging
@@ -31,7 +32,7 @@ from adaptntk.files import check_writable, write_atomically
 from adaptntk.models.mace import DTYPES, MACEGraph, MACEPotential, load_mace, mean_neighbours, save_mace
 from adaptntk.models.mace_dropout import insert_dropout, remove_dropout
 from adaptntk.models.mace_network import PAPER, SMALL, Architecture, EnergyReference, build_network
-from adaptntk.models.protocol import choose_device
+from adaptntk.models.protocol import check_species, choose_device
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ def train(
 ) -> Trained:
     """Train a network and write the best one, by validation loss, to ``output``.
 
-    The training begins with random weights, or with those of ``start``, a network of the same architecture. With
+    The training begins with random weights, or from the network ``start``, whatever its architecture. With
     ``snapshots``, a share of the epochs, the weights of up to 20 of them, evenly spaced over that share at the end, are
     written to ``output.snapshots`` as well, for `read_snapshots`. Each epoch ends with a checkpoint beside the output;
     with ``resume`` an interrupted training goes on from there and ends with the same weights as if it had not been
@@ -172,11 +173,14 @@ def train(
     if dtype not in DTYPES:
         raise InputError(f"unknown dtype {dtype!r}: choose float32 or float64")
     _check_sets(train, valid)
-    identity = _identity(train, valid, recipe, seed, dtype, start)
-    reference = energy_reference(train, recipe)
-    module = build_network(recipe.architecture, reference, DTYPES[dtype], seed).to(choose_device(device))
-    if start is not None:
-        _copy_from(start, module)
+    identity = training_identity(train, valid, recipe, seed, dtype, start)
+    if start is None:
+        module = build_network(recipe.architecture, energy_reference(train, recipe), DTYPES[dtype], seed)
+    else:
+        # A copy, for a network is more than its weights: cutoff, energies of atoms, mean number of neighbours.
+        check_species(start, [*train, *valid], "training or validation set")
+        module = copy.deepcopy(start.module).to(DTYPES[dtype])
+    module = module.to(choose_device(device))
     if recipe.dropout:
         insert_dropout(module, recipe.dropout)
     potential = MACEPotential(module, fingerprint=identity)
@@ -383,17 +387,7 @@ def _centre_energies(potential: MACEPotential, data: _Labelled, recipe: Recipe) 
         potential.module.scale_shift.shift -= total / len(data)  # type: ignore[union-attr, operator]
 
 
-def _copy_from(start: MACEPotential, module: torch.nn.Module) -> None:
-    try:
-        module.load_state_dict(start.module.state_dict())
-    except RuntimeError:
-        raise InputError(
-            f"the training cannot start from {start.source or 'this network'}: it has another architecture or other "
-            "elements than the preset and the training set give"
-        ) from None
-
-
-def _identity(
+def training_identity(
     train: Sequence[Atoms],
     valid: Sequence[Atoms],
     recipe: Recipe,

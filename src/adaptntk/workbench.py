@@ -11,11 +11,19 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.files import make_folder
+from adaptntk.files import make_folder, write_atomically
 from adaptntk.models.mace import MACEPotential, load_mace
 from adaptntk.models.mace_dropout import with_dropout
 from adaptntk.models.mace_network import build_network
-from adaptntk.training import EpochReport, Recipe, checkpoint_file, energy_reference, read_snapshots, train
+from adaptntk.training import (
+    EpochReport,
+    Recipe,
+    checkpoint_file,
+    energy_reference,
+    read_snapshots,
+    train,
+    training_identity,
+)
 
 # Of the epochs, at the end: the weights from which SWAG is made.
 SNAPSHOT_SHARE = 0.25
@@ -32,6 +40,7 @@ class FolderWorkbench:
         recipe: how they are trained.
         seed: of the model itself; other members follow from it.
         given: files of networks that are trained already, by name: ``member-0``, ``member-1``, ...
+        dtype, head: how those are used; as they are stored by default.
     """
 
     def __init__(
@@ -44,15 +53,18 @@ class FolderWorkbench:
         device: str = "auto",
         on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None,
         given: Mapping[str, Path] | None = None,
+        dtype: str | None = None,
+        head: str | None = None,
     ) -> None:
         self.train = train
         self.valid = valid
-        self.folder = make_folder(folder)
+        self.folder = Path(folder)
         self.recipe = recipe
         self.seed = seed
         self.device = device
         self._on_epoch = on_epoch
         self._given = dict(given or {})
+        self._how = (dtype, head)
         self._loaded: dict[str, MACEPotential] = {}
         self.used: set[str] = set()
         self.seconds_in_training = 0.0
@@ -65,7 +77,7 @@ class FolderWorkbench:
             # A thousand members of one seed come before the first of the next.
             share = SNAPSHOT_SHARE if number == 0 and not self.recipe.cosine else 0.0
             path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
-            self._loaded[name] = load_mace(path, self.device)
+            self._loaded[name] = load_mace(path, self.device, *(self._how if name in self._given else ()))
         return self._loaded[name]
 
     def snapshots(self) -> list[dict[str, Tensor]]:
@@ -107,12 +119,24 @@ class FolderWorkbench:
             for path in sorted(folder.glob("*.seconds"))
         }
 
+    def _check_identity(self, name: str, identity: str) -> None:
+        """Refuse a network of that name that was trained on other data, with another seed or in another way."""
+        path = make_folder(self.folder) / f"{name}.identity"
+        if not path.exists():
+            write_atomically(path, lambda temporary: temporary.write_text(identity))
+        if path.read_text() != identity:
+            raise InputError(
+                f"{self.folder}: holds a network {name!r} of a training with other data, seed or settings; choose "
+                "another folder, or remove this one"
+            )
+
     def _check_architecture(self) -> None:
         """Networks to be compared with a given one must be built like it."""
         reference = energy_reference(self.train, self.recipe)
         built = build_network(self.recipe.architecture, reference, torch.float32, 0)
         shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, self.member(0).module)]
-        if shapes[0] != shapes[1]:
+        cutoffs = [float(module.r_max) for module in (built, self.member(0).module)]  # type: ignore[arg-type]
+        if shapes[0] != shapes[1] or cutoffs[0] != cutoffs[1]:
             raise InputError(
                 f"{self._given['member-0']}: is not built like the networks of this preset, so no others can be "
                 "trained to go with it; train them yourself and name their files, or choose its preset"
@@ -126,6 +150,7 @@ class FolderWorkbench:
         path = self.folder / f"{name}.model"
         if "member-0" in self._given:
             self._check_architecture()
+        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))
         begun = checkpoint_file(path).exists()
         if begun or not path.exists():
 

@@ -77,6 +77,10 @@ def test_a_method_that_needs_nothing_else(trained, files, tmp_path):
         (["--method", "dropout"], "not built like the networks of this preset"),
         (["--method", "swag", "--preset", "huge"], "choose one of paper, small"),
         (["--option", "dim=64"], "--option is for other methods than ntk"),
+        (["--method", "energy", "--sketch", "none"], "--sketch is for the method ntk alone"),
+        (["--method", "energy", "--member", "a.model"], "further members are for an ensemble"),
+        (["--method", "swag", "--option", "scale=-1"], "scale of SWAG must be positive"),
+        (["--method", "evidential", "--option", "steps=3"], "at least 10 steps"),
     ],
 )
 def test_bad_options(options, message, trained, files, tmp_path):

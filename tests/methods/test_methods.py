@@ -23,6 +23,7 @@ from adaptntk.methods.method import spread_of_forces
 from adaptntk.methods.ntk_file import load_uncertainty
 from adaptntk.methods.registry import METHODS, fit_method, parse_options
 from adaptntk.methods.swag import SWAG, WeightDistribution
+from adaptntk.models.mace import MACEPotential
 from adaptntk.models.mace_dropout import insert_dropout, remove_dropout
 from adaptntk.progress import silent
 from adaptntk.testing import check_method
@@ -330,7 +331,7 @@ def test_the_error_model_is_monotone_and_leaves_noise_alone():
     signal = 0.5 * covariates[:, 0] - 0.4 * covariates[:, 1] - 0.3 * covariates[:, 3]
     errors = np.exp(signal + 0.2 * rng.normal(size=100) - 3)
     monotone = [True, True, True, False]
-    fitted = LogErrorRegression.fit(covariates, errors, monotone, rng)
+    fitted = LogErrorRegression.fit(covariates, errors, monotone, monotone, rng)
     assert fitted.weights[0] == pytest.approx(0.5, abs=0.1)
     assert fitted.weights[1] == 0  # the data want less error with more of a score: refused
     assert fitted.weights[3] == pytest.approx(-0.3, abs=0.1)
@@ -344,12 +345,12 @@ def test_the_error_model_is_monotone_and_leaves_noise_alone():
     assert fitted.predict(far)[1] > 1e3 * fitted.predict(far)[0]
     assert fitted.predict(far)[2] == fitted.predict(edge)[2]
     # Unregularised and unconstrained it is ordinary least squares.
-    loose = LogErrorRegression.solve(covariates, np.log(errors), np.zeros(4, dtype=bool), ridge=1e-12)
+    loose = LogErrorRegression.solve(covariates, np.log(errors), (np.zeros(4, dtype=bool),) * 2, ridge=1e-12)
     design = np.column_stack([np.ones(100), covariates])
     expected = np.exp(design @ np.linalg.lstsq(design, np.log(errors), rcond=None)[0])
     assert np.allclose(loose.predict(covariates), expected)
     with pytest.raises(InputError, match="at least 10"):
-        LogErrorRegression.fit(covariates[:5], errors[:5], monotone, rng)
+        LogErrorRegression.fit(covariates[:5], errors[:5], monotone, monotone, rng)
 
 
 def test_given_networks_are_not_trained_again(workbench, parts, tmp_path):
@@ -361,3 +362,42 @@ def test_given_networks_are_not_trained_again(workbench, parts, tmp_path):
     bench = FolderWorkbench(parts["train"], parts["valid"], tmp_path, other, seed=1, device="cpu", given=given)
     with pytest.raises(InputError, match="not built like the networks of this preset"):
         bench.member(2)
+
+
+def test_a_network_of_another_training_is_not_taken(workbench, parts):
+    """The folder remembers what its networks were trained on."""
+    other = FolderWorkbench(parts["valid"], parts["test"], workbench.folder, RECIPE, seed=1, device="cpu")
+    with pytest.raises(InputError, match="with other data, seed or settings"):
+        other.member(0)
+    longer = dataclasses.replace(RECIPE, epochs=RECIPE.epochs + 1)
+    with pytest.raises(InputError, match="with other data, seed or settings"):
+        FolderWorkbench(parts["train"], parts["valid"], workbench.folder, longer, seed=1, device="cpu").member(1)
+
+
+def test_a_training_starts_from_the_very_network(workbench, parts, tmp_path):
+    """Also what is not in its weights: the mean number of neighbours."""
+    start = MACEPotential(copy.deepcopy(workbench.member(0).module), "1" * 64)
+    for block in start.module.interactions:
+        block.avg_num_neighbors = 4.0
+    recipe = dataclasses.replace(RECIPE, epochs=1, learning_rate=1e-9, weight_decay=0.0, cosine=False)
+    trained = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, start=start, device="cpu").potential
+    expected, found = (p.predict(parts["test"][:4]).forces for p in (start, trained))
+    assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True))
+    assert not np.allclose(workbench.member(0).predict(parts["test"][:4]).forces[0], found[0], atol=1e-2)
+
+
+def test_an_ensemble_of_copies_is_refused(workbench, parts, tmp_path):
+    file = workbench.folder / "member-0.model"
+    given = {"member-0": file, "member-1": file}
+    bench = FolderWorkbench(parts["train"], parts["valid"], tmp_path, RECIPE, seed=1, device="cpu", given=given)
+    with pytest.raises(InputError, match="are the same network"):
+        Ensemble.fit(bench, members=2)
+
+
+def test_the_energy_of_another_molecule_decides_nothing(workbench, parts):
+    """Far out of the range of the validation set it counts no more than at its edge."""
+    model = fit_method("error_model", workbench)
+    edge = np.tile(model.regression.means, (3, 1))
+    edge[1, 2], edge[2, 2] = model.regression.highest[2], model.regression.highest[2] + 500.0
+    scores = model.regression.predict(edge)
+    assert scores[2] == scores[1] < 10 * scores[0]

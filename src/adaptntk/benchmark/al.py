@@ -16,7 +16,7 @@ from ase import Atoms
 from adaptntk.benchmark.al_data import LearningData, Sizes, Task
 from adaptntk.benchmark.al_results import summarise
 from adaptntk.benchmark.oracle import Oracle
-from adaptntk.benchmark.record import save_result
+from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.core.acquisition import by_score
 from adaptntk.core.batch import Constraints
 from adaptntk.core.metrics import force_rmse
@@ -119,7 +119,9 @@ def benchmark_al(
         raise InputError("the method random must be among those compared: the others are measured by it")
     plan, folder = PLANS[preset], make_folder(output)
     with locked(folder):
+        check_same_experiment(folder, {"preset": preset, "plan": dataclasses.asdict(plan)})
         for task in tasks:
+            check_same_experiment(make_folder(folder / task.name), {"data": task.identity})
             task.prepare(sizes_of(plan, task), preset == "smoke", choose_workers(100, jobs, "cpu"))
         starts = [
             Job(task, seed, "start", plan, folder / task.name / f"seed-{seed}" / "start", device)

@@ -70,6 +70,11 @@ class Task:
     source: Source | None = None
     reactions: Path | None = None
 
+    @property
+    def identity(self) -> str:
+        """What results depend on."""
+        return self.source.identity if self.source is not None else str(self.reactions and self.reactions.name)
+
     def prepare(self, sizes: Sizes, quick: bool, workers: int) -> None:
         """Make what can be made and is not there, and check that there is enough."""
         if self.source is not None:
@@ -111,8 +116,9 @@ class Task:
         learnt, tested = split_reactions(find_reactions(self.reactions), TEST_SHARE, seed)
         frames = sample_frames(learnt, sizes.pool + sizes.valid, seed)
         order = np.random.default_rng(seed).permutation(len(frames))
-        tops = transition_states(tested)
-        test = _without(sample_frames(tested, sizes.test, seed), tops)
+        # Reactions may share an end: what is learnt from is not tested on.
+        tops = _without(transition_states(tested), frames)
+        test = _without(sample_frames(tested, sizes.test, seed), [*frames, *tops])
         pool = [frames[i] for i in order[sizes.valid :]]
         return LearningData(
             pool,

@@ -10,7 +10,7 @@ from typing import Any
 from adaptntk.benchmark.al import PLANS, Job, check_method, choose_batch, sizes_of
 from adaptntk.benchmark.al_data import Task
 from adaptntk.benchmark.oracle import Oracle
-from adaptntk.benchmark.record import save_result
+from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.errors import InputError
 from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.report.al import title
@@ -46,6 +46,8 @@ def benchmark_timing(
     folder, plan = make_folder(output), PLANS[preset]
     sizes = dataclasses.replace(sizes_of(plan, task), initial=LABELS[preset], checkpoints=1)
     with locked(folder):
+        identity = {"preset": preset, "plan": dataclasses.asdict(plan), "task": task.name, "data": task.identity}
+        check_same_experiment(folder, identity)
         task.prepare(sizes, preset == "smoke", 1)
         data = task.load(sizes, seed)
         oracle = Oracle(data.pool)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 
 
@@ -33,6 +34,15 @@ def save_result(folder: Path, name: str, content: dict[str, Any]) -> Path:
     text = json.dumps(record, indent=1) + "\n"
     write_atomically(path, lambda temporary: temporary.write_text(text))
     return path
+
+
+def check_same_experiment(folder: Path, identity: dict[str, Any]) -> None:
+    """Refuse to mix results of different experiments in a folder; the first one to come says what it is for."""
+    path = folder / "plan.json"
+    text = json.dumps(identity, indent=1, default=str) + "\n"
+    if path.exists() and path.read_text() != text:
+        raise InputError(f"{folder}: holds results of another experiment (see {path}); choose another folder")
+    write_atomically(path, lambda temporary: temporary.write_text(text))
 
 
 def _commit() -> str | None:

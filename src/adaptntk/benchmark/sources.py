@@ -1,5 +1,6 @@
 """Where the benchmarks take labelled structures from."""
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,12 @@ class Source:
     @property
     def identity(self) -> str:
         """What results depend on."""
-        return f"xtb at {self.temperature:g} K" if self.name == "xtb" else Path(self.name).name
+        if self.name == "xtb":
+            return f"xtb at {self.temperature:g} K"
+        if self.name == "rmd17":
+            return self.name
+        content = hashlib.sha256(Path(self.name).read_bytes()).hexdigest()
+        return f"{Path(self.name).name}, {' and '.join(self.keys)}, SHA-256 {content}"
 
     def default_molecules(self) -> list[str]:
         """What is taken when the user names none."""

@@ -1,7 +1,6 @@
 """``adaptntk benchmark uq``: every uncertainty method on the same structures, against the same errors."""
 
 import dataclasses
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
-from adaptntk.benchmark.record import save_result
+from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.benchmark.sources import Source
 from adaptntk.benchmark.uq_metrics import evaluation_columns, summarise
 from adaptntk.core.metrics import force_rmse
@@ -100,7 +99,7 @@ def benchmark_uq(
         raise InputError("the method ntk must be among those compared")
     plan, folder = PLANS[preset], make_folder(output)
     with locked(folder):
-        _check_same_plan(folder, source, preset, plan)
+        check_same_experiment(folder, {"preset": preset, "data": source.identity, "plan": dataclasses.asdict(plan)})
         for molecule in molecules:
             source.prepare(molecule, sum(plan.sizes.values()))
         work = [
@@ -229,16 +228,6 @@ def _timings(folders: Sequence[Path], loaded: list[dict[str, Any]], methods: Seq
         scored = sum(len(loaded[0][name][f"{part}_score"]) for part in SCORED)
         found[name] = {"training": training, "fit": fit, "score": score, "structures_scored": scored}
     return found
-
-
-def _check_same_plan(folder: Path, source: Source, preset: str, plan: Plan) -> None:
-    """Refuse to mix results of different experiments; more seeds, molecules or methods may be added."""
-    path = folder / "plan.json"
-    identity = {"preset": preset, "data": source.identity, "plan": dataclasses.asdict(plan)}
-    text = json.dumps(identity, indent=1, default=str) + "\n"
-    if path.exists() and path.read_text() != text:
-        raise InputError(f"{folder}: holds results of another experiment (see {path}); choose another folder")
-    write_atomically(path, lambda temporary: temporary.write_text(text))
 
 
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:

@@ -86,15 +86,26 @@ def fit(
 ) -> None:
     """Turn a trained model and its training set into a calibrated uncertainty.
 
-    From --sketch to --normalise, and --dtype, --head and --memory, options are of the method ntk alone.
+    Options from --sketch to --normalise, and --memory, are of the method ntk alone.
     """
     from adaptntk.workflows.labels import LabelKeys
 
     keys = LabelKeys(energy_key, forces_key)
     if method != "ntk":
+        for name, changed in (
+            ("--sketch", sketch != "gaussian"),
+            ("--sketch-dim", sketch_dim != 512),
+            ("--sketch-seed", sketch_seed != 0),
+            ("--alpha", alpha != 1e-4),
+            ("--lam", lam is not None),
+            ("--lam-criterion", lam_criterion is not None),
+            ("--normalise", normalise != "auto"),
+        ):
+            if changed:
+                raise InputError(f"{name} is for the method ntk alone; {method} takes --option KEY=VALUE")
         fit_baseline(
             method, model, train, valid, output, option or [], calibration, member or [], work, preset, epochs, keys,
-            device, batch_size, seed,
+            device, batch_size, seed, dtype, head,
         )  # fmt: skip
         return
     for name, given in (("--option", option), ("--member", member), ("--work", work), ("--epochs", epochs)):
@@ -145,6 +156,8 @@ def fit_baseline(
     device: str,
     batch_size: int,
     seed: int,
+    dtype: str | None,
+    head: str | None,
 ) -> None:
     """The same verb for a method to compare with."""
     from adaptntk.core.calibration import conformal_quantile
@@ -158,7 +171,7 @@ def fit_baseline(
 
     fitted = fit_other_method(
         method, model, train, valid, output, parse_options(method, option), calibration, members, work,
-        find_preset(preset, epochs), keys, device, batch_size, seed, show, console.show_progress,
+        find_preset(preset, epochs), keys, device, batch_size, seed, dtype, head, show, console.show_progress,
     )  # fmt: skip
     forces, ratios = fitted.calibration.forces, fitted.calibration.ratios
     networks = fitted.method.state().networks

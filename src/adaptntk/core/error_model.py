@@ -20,14 +20,14 @@ FOLDS = 5
 class LogErrorRegression:
     """``log e = intercept + sum_j w_j (c_j - mean_j) / spread_j``.
 
-    Covariates that are scores themselves are ``monotone``: their weights are not negative, so that more of a score
-    never means less error. The others may count either way, and only within the range on which they were fitted:
+    Covariates that are ``monotone`` have weights that are not negative: more of them never means less error. Those
+    that are ``open_ended`` count wherever they lead. The others count only within the range on which they were fitted:
     beyond it they are taken to be at its edge, because a weight found in the middle says nothing there.
 
     Args:
         means, spreads, lowest, highest: of the covariates c over the structures it was fitted on.
         weights: one per covariate.
-        monotone: which covariates are scores.
+        open_ended: which covariates are not clipped.
         intercept: the mean of log e.
         ridge: the strength of the ridge, which cross-validation chose.
     """
@@ -37,26 +37,34 @@ class LogErrorRegression:
     lowest: Array
     highest: Array
     weights: Array
-    monotone: NDArray[np.bool_]
+    open_ended: NDArray[np.bool_]
     intercept: float
     ridge: float
 
     @classmethod
     def fit(
-        cls, covariates: Array, errors: Array, monotone: Sequence[bool], rng: np.random.Generator
+        cls,
+        covariates: Array,
+        errors: Array,
+        monotone: Sequence[bool],
+        open_ended: Sequence[bool],
+        rng: np.random.Generator,
     ) -> "LogErrorRegression":
         """Fit on labelled structures, one row of covariates each."""
         if len(errors) < 2 * FOLDS:
             raise InputError(f"the error model needs at least {2 * FOLDS} labelled structures, not {len(errors)}")
         target = np.log(np.maximum(errors, 1e-12 * errors.max()))
-        mask = np.array(monotone, dtype=bool)
+        masks = np.array(monotone, dtype=bool), np.array(open_ended, dtype=bool)
         folds = np.array_split(rng.permutation(len(target)), FOLDS)
-        losses = [_held_out_loss(covariates, target, mask, folds, ridge) for ridge in RIDGES]
-        return cls.solve(covariates, target, mask, RIDGES[int(np.argmin(losses))])
+        losses = [_held_out_loss(covariates, target, masks, folds, ridge) for ridge in RIDGES]
+        return cls.solve(covariates, target, masks, RIDGES[int(np.argmin(losses))])
 
     @classmethod
-    def solve(cls, covariates: Array, target: Array, monotone: NDArray[np.bool_], ridge: float) -> "LogErrorRegression":
+    def solve(
+        cls, covariates: Array, target: Array, masks: tuple[NDArray[np.bool_], NDArray[np.bool_]], ridge: float
+    ) -> "LogErrorRegression":
         """Bounded least squares for one ridge; rows ``sqrt(ridge n) I`` below the covariates are the ridge."""
+        monotone, open_ended = masks
         means, spreads = covariates.mean(axis=0), np.maximum(covariates.std(axis=0), 1e-12)
         standard = (covariates - means) / spreads
         intercept = float(target.mean())
@@ -65,18 +73,18 @@ class LogErrorRegression:
         goal = np.concatenate([target - intercept, np.zeros(width)])
         weights = optimize.lsq_linear(matrix, goal, (np.where(monotone, 0.0, -np.inf), np.inf), method="bvls").x
         edges = covariates.min(axis=0), covariates.max(axis=0)
-        return cls(means, spreads, *edges, weights, monotone, intercept, ridge)
+        return cls(means, spreads, *edges, weights, open_ended, intercept, ridge)
 
     def predict(self, covariates: Array) -> Array:
         """The expected error, the exponential of the regression: a standard deviation up to a factor."""
-        inside = np.where(self.monotone, covariates, np.clip(covariates, self.lowest, self.highest))
+        inside = np.where(self.open_ended, covariates, np.clip(covariates, self.lowest, self.highest))
         return np.exp(self.intercept + ((inside - self.means) / self.spreads) @ self.weights)
 
 
 def _held_out_loss(
     covariates: Array,
     target: Array,
-    monotone: NDArray[np.bool_],
+    masks: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     folds: Sequence[NDArray[np.int64]],
     ridge: float,
 ) -> float:
@@ -84,6 +92,6 @@ def _held_out_loss(
     total = 0.0
     for held_out in folds:
         kept = np.setdiff1d(np.arange(len(target)), held_out)
-        fitted = LogErrorRegression.solve(covariates[kept], target[kept], monotone, ridge)
+        fitted = LogErrorRegression.solve(covariates[kept], target[kept], masks, ridge)
         total += float(np.sum((np.log(fitted.predict(covariates[held_out])) - target[held_out]) ** 2))
     return total / len(target)

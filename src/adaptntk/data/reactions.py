@@ -168,9 +168,12 @@ def _relaxed(atoms: Atoms) -> Atoms:
 
 
 def bonds_of(atoms: Atoms) -> list[tuple[int, int]]:
-    """Pairs of atoms closer than 1.25 times the sum of their covalent radii."""
+    """Pairs of atoms closer than 1.28 times the sum of their covalent radii.
+
+    More would bond atoms across a ring of four, less would miss the long bond of H2 in GFN2-xTB.
+    """
     radii = covalent_radii[atoms.numbers]
-    close = atoms.get_all_distances() < 1.25 * (radii[:, None] + radii)
+    close = atoms.get_all_distances() < 1.28 * (radii[:, None] + radii)
     return [(int(i), int(j)) for i, j in zip(*np.nonzero(np.triu(close, 1)), strict=True)]
 
 

@@ -122,7 +122,7 @@ def load_method(path: str | Path, device: str = "auto", model: str | Path | None
     networks = []
     for number, network in enumerate(about["networks"]):
         moved = number == 0 and model is not None
-        location = Path(str(model)) if moved else header.find_model(path, network["path"])
+        location = Path(str(model)) if moved else header.find_model(path, network["path"], number == 0)
         potential = load_mace(location, device, about["dtype"], about["head"])
         header.check_hash(path, f"network {number}", network["sha256"], potential.fingerprint)
         networks.append(potential)

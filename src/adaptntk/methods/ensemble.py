@@ -24,7 +24,10 @@ class Ensemble:
         """Train the members that are not there yet."""
         if members < 2:
             raise InputError(f"an ensemble needs at least two members, not {members}")
-        return cls(tuple(workbench.member(number) for number in range(members)))
+        found = tuple(workbench.member(number) for number in range(members))
+        if len({member.fingerprint for member in found}) < members:
+            raise InputError("two members of the ensemble are the same network, which says nothing; give others")
+        return cls(found)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         predictions = [member.predict(structures, batch_size, progress) for member in self.members]

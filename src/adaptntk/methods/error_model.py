@@ -19,15 +19,16 @@ from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
 
-# And whether more of it must never mean less error. At a given energy, smaller forces often go with larger errors (soft
-# modes far from equilibrium rather than stiff ones near it), so the last one is free.
+# Whether more of it must never mean less error, and whether it counts beyond the range seen in the validation set. At a
+# given energy, smaller forces often go with larger errors (soft modes far from equilibrium rather than stiff ones near
+# it), so the last one is free. The energy of another molecule is out of range and must not decide anything.
 COVARIATES = {
-    "log U": True,
-    "log of the last-layer score": True,
-    "predicted energy per atom": True,
-    "log of the root mean square force": False,
+    "log U": (True, True),
+    "log of the last-layer score": (True, True),
+    "predicted energy per atom": (True, False),
+    "log of the root mean square force": (False, False),
 }
-_ARRAYS = ("means", "spreads", "lowest", "highest", "weights", "monotone")
+_ARRAYS = ("means", "spreads", "lowest", "highest", "weights", "open_ended")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class ErrorModel:
         covariates, assessed = _covariates(ntk, last_layer, workbench.valid)
         errors = force_rmse(assessed.forces, reference_forces(workbench.valid))
         rng = np.random.default_rng(workbench.seed)
-        regression = LogErrorRegression.fit(covariates, errors, list(COVARIATES.values()), rng)
+        monotone, open_ended = ([flags[place] for flags in COVARIATES.values()] for place in (0, 1))
+        regression = LogErrorRegression.fit(covariates, errors, monotone, open_ended, rng)
         return cls(ntk, last_layer, regression)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:

@@ -10,6 +10,7 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.data.structures import reference_energies
+from adaptntk.errors import InputError
 from adaptntk.methods.last_layer import mean_invariants
 from adaptntk.methods.method import Assessment, MethodState, Workbench
 from adaptntk.models.mace import MACEPotential
@@ -74,6 +75,10 @@ class Evidential:
         cls, workbench: Workbench, coefficient: float = 0.1, steps: int = 1000, learning_rate: float = 1e-3
     ) -> "Evidential":
         """Fit the head on the training set; of all steps, keep the best on the validation set."""
+        if steps < 10 or not learning_rate > 0 or coefficient < 0:
+            raise InputError(
+                "evidential needs at least 10 steps, a positive learning rate and a coefficient that is not negative"
+            )
         potential = workbench.member(0)
         sets = [_inputs(potential, frames) for frames in (workbench.train, workbench.valid)]
         features, targets = [part for part, _ in sets], [part for _, part in sets]

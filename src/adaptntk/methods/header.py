@@ -48,13 +48,14 @@ def relative_to(source: str | None, folder: Path) -> str | None:
     return None if source is None else os.path.relpath(Path(source).resolve(), folder.resolve())
 
 
-def find_model(path: Path, model: str | None) -> Path:
-    """Where the model of a file is now."""
+def find_model(path: Path, model: str | None, first: bool = True) -> Path:
+    """Where a network of a file is now; only of the first one another place can be given."""
     if model is None:
         raise InputError(f"{path}: was fitted for a model without a file; pass the potential")
     location = path.parent / model
     if not location.is_file():
-        raise InputError(f"{path}: its model is not at {location} any more; say where with --model")
+        cure = "say where with --model" if first else "put it back, or fit again"
+        raise InputError(f"{path}: its model is not at {location} any more; {cure}")
     return location
 
 

@@ -61,6 +61,8 @@ class SWAG:
         """From snapshots of the training of the model itself."""
         if draws < 2:
             raise InputError(f"SWAG needs at least two draws, not {draws}")
+        if not scale > 0:
+            raise InputError(f"the scale of SWAG must be positive, not {scale}")
         base = workbench.member(0)
         rows = torch.stack([_flat(snapshot, base) for snapshot in workbench.snapshots()])
         weights = WeightDistribution.fit(rows, scale)

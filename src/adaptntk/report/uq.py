@@ -51,7 +51,9 @@ CAPTIONS = {
 def title(method: str) -> str:
     """What people call it; options follow in brackets."""
     name, *options = method.split(":")
-    return TITLES.get(name, name) + (f" ({', '.join(options)})" if options else "")
+    if not options:
+        return TITLES.get(name, name)
+    return f"{TITLES.get(name, name).removesuffix(' of 3')} ({', '.join(options)})"
 
 
 def uq_table(results: dict[str, Any], timings: dict[str, Any]) -> str:

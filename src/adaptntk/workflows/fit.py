@@ -110,6 +110,8 @@ def fit_other_method(
     device: str = "auto",
     batch_size: int = 16,
     seed: int = 0,
+    dtype: str | None = None,
+    head: str | None = None,
     on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None,
     progress: Progress = silent,
 ) -> CalibratedMethod:
@@ -125,10 +127,16 @@ def fit_other_method(
             resumed; ``output`` with ``.networks`` when not given.
     """
     check_writable(output)
+    options = dict(options or {})
+    if method == "ensemble":
+        if len(members) >= options.setdefault("members", max(3, 1 + len(members))):
+            raise InputError(f"an ensemble of {options['members']} has no place for {len(members)} further members")
+    elif members:
+        raise InputError(f"further members are for an ensemble, not for {method}")
     training, valid, calibration = _read_sets(keys, train_file, valid_file, calibration_file, labelled=True)
     given = {f"member-{number}": Path(path) for number, path in enumerate((model, *members))}
     folder = Path(work) if work is not None else Path(output).with_name(Path(output).name + ".networks")
-    bench = FolderWorkbench(training, valid, folder, recipe, seed, device, on_epoch, given)
+    bench = FolderWorkbench(training, valid, folder, recipe, seed, device, on_epoch, given, dtype, head)
     for name, frames in ((train_file, training), (valid_file, valid), (calibration_file, calibration or [])):
         check_species(bench.member(0), frames, str(name))
     fitted = fit_method(method, bench, options)
