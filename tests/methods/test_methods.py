@@ -376,9 +376,10 @@ def test_a_network_of_another_training_is_not_taken(workbench, parts):
 
 def test_a_training_starts_from_the_very_network(workbench, parts, tmp_path):
     """Also what is not in its weights: the mean number of neighbours."""
-    start = MACEPotential(copy.deepcopy(workbench.member(0).module), "1" * 64)
-    for block in start.module.interactions:
+    module = copy.deepcopy(workbench.member(0).module)
+    for block in module.interactions:
         block.avg_num_neighbors = 4.0
+    start = MACEPotential(module, "1" * 64)
     recipe = dataclasses.replace(RECIPE, epochs=1, learning_rate=1e-9, weight_decay=0.0, cosine=False)
     trained = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, start=start, device="cpu").potential
     expected, found = (p.predict(parts["test"][:4]).forces for p in (start, trained))
