@@ -148,7 +148,7 @@ class FolderWorkbench:
         if name in self._given:
             return self._given[name]
         path = self.folder / f"{name}.model"
-        if "member-0" in self._given:
+        if "member-0" in self._given and start is None:
             self._check_architecture()
         self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))
         begun = checkpoint_file(path).exists()

@@ -15,6 +15,7 @@ from ase import Atoms
 
 from adaptntk.benchmark.al_data import LearningData, Sizes, Task
 from adaptntk.benchmark.al_results import summarise
+from adaptntk.benchmark.jobs import find_plan, run_all
 from adaptntk.benchmark.oracle import Oracle
 from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.core.acquisition import by_score
@@ -25,7 +26,7 @@ from adaptntk.core.sketches import make_sketch
 from adaptntk.core.theory import jaccard
 from adaptntk.data.structures import reference_energies, reference_forces
 from adaptntk.errors import InputError
-from adaptntk.execution import choose_workers, run_jobs
+from adaptntk.execution import choose_workers
 from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.registry import fit_method
@@ -109,20 +110,17 @@ def benchmark_al(
     Interrupted at any point and called again, it goes on where it was, with the same results. How long everything took
     is in ``timings.json``.
     """
-    if preset not in PLANS:
-        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
-    if seeds < 1:
-        raise InputError(f"at least one seed is needed, not {seeds}")
+    plan = find_plan(PLANS, preset, seeds)
     for method in methods:
         check_method(method)
     if "random" not in methods:
         raise InputError("the method random must be among those compared: the others are measured by it")
-    plan, folder = PLANS[preset], make_folder(output)
+    folder = make_folder(output)
     with locked(folder):
         check_same_experiment(folder, {"preset": preset, "plan": dataclasses.asdict(plan)})
         for task in tasks:
-            check_same_experiment(make_folder(folder / task.name), {"data": task.identity})
             task.prepare(sizes_of(plan, task), preset == "smoke", choose_workers(100, jobs, "cpu"))
+            check_same_experiment(make_folder(folder / task.name), {"data": task.identity})
         starts = [
             Job(task, seed, "start", plan, folder / task.name / f"seed-{seed}" / "start", device)
             for task in tasks
@@ -136,12 +134,7 @@ def benchmark_al(
             for method in ranked
         ]
         for stage in (starts, work):
-            began = time.perf_counter()
-            workers = choose_workers(len(stage), jobs, device)
-            for done, (job, _) in enumerate(run_jobs(run_job, stage, workers), start=1):
-                left = (time.perf_counter() - began) / done * (len(stage) - done)
-                log.info("%s, seed %d, %s is complete: %d of %d, about %d min left", job.task.name, job.seed,
-                         job.method, done, len(stage), round(left / 60))  # fmt: skip
+            run_all(run_job, stage, jobs, device, lambda job: f"{job.task.name}, seed {job.seed}, {job.method}")
         return write_results(folder, preset, plan, tasks, range(seeds), methods)
 
 

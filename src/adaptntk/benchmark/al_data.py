@@ -72,8 +72,11 @@ class Task:
 
     @property
     def identity(self) -> str:
-        """What results depend on."""
-        return self.source.identity if self.source is not None else str(self.reactions and self.reactions.name)
+        """What results depend on, once prepared. A file of gigabytes is told by its size."""
+        if self.source is not None:
+            return self.source.identity
+        assert self.reactions is not None
+        return f"{self.reactions.name}, {self.reactions.stat().st_size} bytes"
 
     def prepare(self, sizes: Sizes, quick: bool, workers: int) -> None:
         """Make what can be made and is not there, and check that there is enough."""

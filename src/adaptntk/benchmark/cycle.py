@@ -9,6 +9,7 @@ from typing import Any
 
 from adaptntk.benchmark.al import PLANS, Job, check_method, choose_batch, sizes_of
 from adaptntk.benchmark.al_data import Task
+from adaptntk.benchmark.jobs import find_plan
 from adaptntk.benchmark.oracle import Oracle
 from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.errors import InputError
@@ -37,18 +38,17 @@ def benchmark_timing(
     Methods take turns, nothing runs beside them. A network that several methods need is trained once, and its time
     counted for each. Networks are found again after an interruption.
     """
-    if preset not in PLANS:
-        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
+    plan = find_plan(PLANS, preset)
     for method in methods:
         check_method(method)
     if "adaptntk" not in methods:
         raise InputError("the method adaptntk must be among those compared: the others are measured by it")
-    folder, plan = make_folder(output), PLANS[preset]
+    folder = make_folder(output)
     sizes = dataclasses.replace(sizes_of(plan, task), initial=LABELS[preset], checkpoints=1)
     with locked(folder):
+        task.prepare(sizes, preset == "smoke", 1)
         identity = {"preset": preset, "plan": dataclasses.asdict(plan), "task": task.name, "data": task.identity}
         check_same_experiment(folder, identity)
-        task.prepare(sizes, preset == "smoke", 1)
         data = task.load(sizes, seed)
         oracle = Oracle(data.pool)
         labelled = oracle.buy(data.initial)

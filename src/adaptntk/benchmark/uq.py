@@ -12,6 +12,7 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
+from adaptntk.benchmark.jobs import find_plan, run_all
 from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.benchmark.sources import Source
 from adaptntk.benchmark.uq_metrics import evaluation_columns, summarise
@@ -19,7 +20,6 @@ from adaptntk.core.metrics import force_rmse
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
-from adaptntk.execution import choose_workers, run_jobs
 from adaptntk.files import locked, make_folder, write_atomically, write_json, write_table
 from adaptntk.methods.method import Method
 from adaptntk.methods.registry import fit_method, parse_options
@@ -89,15 +89,12 @@ def benchmark_uq(
     Interrupted at any point and called again, it goes on where it was, and ``results.json`` is the same as without an
     interruption. How long everything took is in ``timings.json``.
     """
-    if preset not in PLANS:
-        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
-    if seeds < 1:
-        raise InputError(f"at least one seed is needed, not {seeds}")
+    plan = find_plan(PLANS, preset, seeds)
     for name in methods:
         with_options(name)
     if "ntk" not in methods:
         raise InputError("the method ntk must be among those compared")
-    plan, folder = PLANS[preset], make_folder(output)
+    folder = make_folder(output)
     with locked(folder):
         check_same_experiment(folder, {"preset": preset, "data": source.identity, "plan": dataclasses.asdict(plan)})
         for molecule in molecules:
@@ -107,12 +104,7 @@ def benchmark_uq(
             for molecule in molecules
             for seed in range(seeds)
         ]
-        began = time.perf_counter()
-        workers = choose_workers(len(work), jobs, device)
-        for done, (job, _) in enumerate(run_jobs(run_job, work, workers), start=1):
-            left = (time.perf_counter() - began) / done * (len(work) - done)
-            log.info("%s, seed %d is complete: %d of %d, about %d min left", job.molecule, job.seed, done, len(work),
-                     round(left / 60))  # fmt: skip
+        run_all(run_job, work, jobs, device, lambda job: f"{job.molecule}, seed {job.seed}")
         return write_results(folder, source.name, preset, plan, work)
 
 

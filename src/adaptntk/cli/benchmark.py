@@ -10,7 +10,9 @@ from adaptntk.cli import console, options
 if TYPE_CHECKING:
     from ase import Atoms
 
-benchmark = typer.Typer(help="Measure what it costs on this machine, beside what others do.", no_args_is_help=True)
+benchmark = typer.Typer(
+    help="What it costs on this machine and how good it is, beside what others do.", no_args_is_help=True
+)
 
 Output = Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")]
 Preset = Annotated[str, typer.Option(help="full, or smoke for a test in seconds.")]
@@ -31,6 +33,7 @@ LearningPreset = Annotated[
 LearningJobs = Annotated[
     int | None, typer.Option(help="Runs side by side; one per core by default.", show_default=False)
 ]
+Seeds = Annotated[int, typer.Option(help="How often, each time with another split and other weights.")]
 Structures = Annotated[
     Path | None,
     typer.Option(help="Labelled structures of one composition (extxyz); xTB frames of ethanol when not given."),
@@ -131,10 +134,8 @@ def uq(
         str | None,
         typer.Option(help="Names with commas between them.", show_default="aspirin,naphthalene of rmd17"),
     ] = None,
-    preset: Annotated[
-        str, typer.Option(help="cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).")
-    ] = "cpu",
-    seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 2,
+    preset: LearningPreset = "cpu",
+    seeds: Seeds = 2,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -145,9 +146,7 @@ def uq(
     error_model: Annotated[
         bool, typer.Option("--error-model", help="Add a row: the NTK score combined with cheap covariates.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(help="Molecules and seeds side by side; one per core by default.", show_default=False)
-    ] = None,
+    jobs: LearningJobs = None,
     data_dir: options.DataDir = None,
     energy_key: options.EnergyKey = "REF_energy",
     forces_key: options.ForcesKey = "REF_forces",
@@ -157,7 +156,7 @@ def uq(
     from adaptntk.benchmark.sources import Source, check_source
     from adaptntk.benchmark.uq import DEFAULT_METHODS, benchmark_uq
 
-    chosen = data if data is not None else "xtb" if preset == "smoke" else "rmd17"
+    chosen = _data(data, preset)
     check_source(chosen)
     source = Source(chosen, data_dir, output, (energy_key, forces_key))
     names = [*DEFAULT_METHODS] if methods is None else _list(methods)
@@ -183,7 +182,7 @@ def al(
         ),
     ] = "adaptntk,topb,lcmd,bait,qbc,random",
     preset: LearningPreset = "cpu",
-    seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 3,
+    seeds: Seeds = 3,
     jobs: LearningJobs = None,
     data_dir: options.DataDir = None,
     energy_key: options.EnergyKey = "REF_energy",
@@ -194,9 +193,9 @@ def al(
     from adaptntk.benchmark.al import benchmark_al
     from adaptntk.benchmark.al_data import find_tasks
 
-    chosen = data if data is not None else "xtb" if preset == "smoke" else "rmd17"
     names = None if molecules is None else _list(molecules)
-    tasks = find_tasks(chosen, names, output, data_dir, (energy_key, forces_key), must_exist=preset == "paper")
+    keys = (energy_key, forces_key)
+    tasks = find_tasks(_data(data, preset), names, output, data_dir, keys, must_exist=preset == "paper")
     benchmark_al(output, tasks, preset, seeds, _list(methods), jobs, device)
     console.out.print((output / "table.md").read_text())
     console.out.print(f"wrote results.json, timings.json, table.md and figures to {output}")
@@ -212,7 +211,7 @@ def sketch(
         "128,256,512,1024,2048,exact"
     ),
     preset: LearningPreset = "cpu",
-    seeds: Annotated[int, typer.Option(help="How often, each time with another split and other weights.")] = 3,
+    seeds: Seeds = 3,
     jobs: LearningJobs = None,
     data_dir: options.DataDir = None,
     energy_key: options.EnergyKey = "REF_energy",
@@ -248,9 +247,9 @@ def timing(
     from adaptntk.benchmark.al_data import find_tasks
     from adaptntk.benchmark.cycle import benchmark_timing
 
-    chosen = data if data is not None else "xtb" if preset == "smoke" else "rmd17"
     names = None if molecules is None else _list(molecules)
-    tasks = find_tasks(chosen, names, output, data_dir, (energy_key, forces_key), must_exist=preset == "paper")
+    keys = (energy_key, forces_key)
+    tasks = find_tasks(_data(data, preset), names, output, data_dir, keys, must_exist=preset == "paper")
     benchmark_timing(output, tasks[0], preset, _list(methods), device)
     console.out.print((output / "table.md").read_text())
     console.out.print(f"wrote timing.json and table.md to {output}")
@@ -263,6 +262,11 @@ def _frames(path: Path | None, energy_key: str, forces_key: str, count: int) -> 
     if path is not None:
         return read_structures(path, energy_key, forces_key, labelled=True)
     return sample_md(build_molecule("ethanol"), frames=count, temperature=500, interval=5, seed=0)
+
+
+def _data(data: str | None, preset: str) -> str:
+    """What is not given is made on the spot for a test, and the published data set otherwise."""
+    return data if data is not None else "xtb" if preset == "smoke" else "rmd17"
 
 
 def _list(text: str) -> list[str]:

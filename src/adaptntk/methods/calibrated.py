@@ -45,15 +45,19 @@ class CalibratedMethod:
         batch_size: int = 16,
         seed: int = 0,
         progress: Progress = silent,
+        also_used: Sequence[Atoms] = (),
     ) -> "CalibratedMethod":
-        """Calibrate on labelled structures outside the training set."""
+        """Calibrate on labelled structures outside the training set.
+
+        ``also_used`` are others that the method has seen the labels of: it is not to be evaluated on those either.
+        """
         check_calibration_size(len(labelled))
         found = method.assess(labelled, batch_size, progress)
         force_errors = force_rmse(found.forces, reference_forces(labelled))
         energy_errors = (found.energies - reference_energies(labelled)) / structure_sizes(labelled)
         rng = np.random.default_rng(seed)
         calibration = Calibration.fit(found.variance, force_errors, energy_errors, rng)
-        hashes = [tuple(structure_hash(atoms) for atoms in frames) for frames in (train, labelled)]
+        hashes = [tuple(structure_hash(atoms) for atoms in frames) for frames in (train, [*labelled, *also_used])]
         return cls(method, calibration, *hashes)
 
     @property

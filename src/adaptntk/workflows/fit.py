@@ -140,8 +140,8 @@ def fit_other_method(
     for name, frames in ((train_file, training), (valid_file, valid), (calibration_file, calibration or [])):
         check_species(bench.member(0), frames, str(name))
     fitted = fit_method(method, bench, options)
-    labelled = valid if calibration is None else calibration
-    calibrated = CalibratedMethod.fit(fitted, training, labelled, batch_size, seed, progress)
+    labelled, also = (valid, []) if calibration is None else (calibration, valid)
+    calibrated = CalibratedMethod.fit(fitted, training, labelled, batch_size, seed, progress, also)
     save_method(calibrated, output)
     return calibrated
 
