@@ -1,12 +1,16 @@
 """Checks that outsiders can run on their own adapters: each raises AssertionError and says what is wrong."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from ase import Atoms
 
+from adaptntk.core.batch import Constraints, Selection
+from adaptntk.core.posterior import Posterior
+from adaptntk.core.selectors import Problem
+from adaptntk.errors import InputError
 from adaptntk.methods.method import Assessment, Method, MethodState
 from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
 
@@ -57,6 +61,42 @@ def check_method(method: Method, structures: Sequence[Atoms], pointwise: bool = 
         assert np.allclose(backwards, found.score, rtol=1e-2, atol=tolerance), "the order must not change the scores"
         alone = method.assess(structures[1:2]).score[0]
         assert np.isclose(alone, found.score[1], rtol=1e-2, atol=tolerance), "a single structure must score as in a set"
+
+
+def check_acquisition(selector: Callable[[Problem], Selection]) -> None:
+    """Verify that a rule for choosing batches keeps the contract of those in `adaptntk.core.selectors.SELECTORS`.
+
+    It is tried on random features: whatever it prefers, it must return so many different candidates with finite
+    scores, respect what is excluded and the limit per group, be the same when asked again, leave its input alone, and
+    refuse what cannot be satisfied.
+    """
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(100, 6, generator=generator, dtype=torch.float64)
+    training, candidates = rows[:30], rows[30:]
+    copies = training.clone(), candidates.clone()
+    posterior = Posterior.fit(training, 0.1)
+
+    def choose(count: int, constraints: Constraints) -> Selection:
+        return selector(Problem(posterior, training, candidates, count, constraints, seed=3))
+
+    excluded = [index % 3 == 0 for index in range(len(candidates))]
+    groups = [index % 7 for index in range(len(candidates))]
+    for count in (1, 9):
+        for constraints in (Constraints(), Constraints(excluded, groups=groups, per_group_max=2)):
+            found = choose(count, constraints)
+            assert len(found.indices) == len(found.scores) == count, f"{count} picks and scores were asked for"
+            assert len(set(found.indices)) == count, "a candidate was picked twice"
+            assert all(0 <= index < len(candidates) for index in found.indices), "a pick is not a candidate"
+            assert np.isfinite(found.scores).all(), "scores must be finite"
+            assert choose(count, constraints).indices == found.indices, "the same seed must give the same picks"
+    assert not any(excluded[index] for index in found.indices), "an excluded candidate was picked"
+    assert max(np.bincount([groups[index] for index in found.indices])) <= 2, "too many picks of one group"
+    assert all(torch.equal(a, b) for a, b in zip(copies, (training, candidates), strict=True)), "the input was changed"
+    try:
+        choose(len(candidates), Constraints(excluded))
+    except InputError:
+        return
+    raise AssertionError("more picks than candidates must be refused with an InputError")
 
 
 def _check_assessment(found: Assessment, structures: Sequence[Atoms]) -> None:

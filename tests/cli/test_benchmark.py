@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
+from adaptntk.core.selectors import SELECTORS
 
 
 @pytest.mark.parametrize("verb", ["features", "selection", "training"])
@@ -25,6 +26,8 @@ def test_a_benchmark_runs_and_is_recorded(verb, tmp_path, files):
     elif verb == "selection":
         assert all(content["same_picks"].values())
         assert content["same_picks"].keys() == {"naive", "bmdal_reg"}
+        assert content["selectors"].keys() == SELECTORS.keys()
+        assert all(found["seconds"] > 0 and found["peak_gibibytes"] > 0.05 for found in content["selectors"].values())
         # Ten times the pool, and memory within a tenth.
         assert content["peak_memory"]["ratio"] < 1.1
     else:

@@ -1,5 +1,7 @@
 """Rules of distances and BAIT: against recomputation, against bmdal_reg, and on pools with planted duplicates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from adaptntk.core.diversity import kmeans_pp, lcmd, max_dist
 from adaptntk.core.posterior import DualPosterior, Posterior
 from adaptntk.core.selectors import SELECTORS, select
 from adaptntk.errors import InputError
+from adaptntk.testing import check_acquisition
 
 # Which of these have no business with copies of what is known or picked.
 DIVERSE = [name for name in SELECTORS if name not in ("topb", "random")]
@@ -202,3 +205,16 @@ def test_distances_survive_a_large_offset(features):
     train, pool, _ = features
     offset = 1e6
     assert lcmd(train + offset, pool + offset, 20).indices == lcmd(train, pool, 20).indices
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_every_rule_keeps_the_public_contract(name):
+    check_acquisition(SELECTORS[name])
+
+
+def test_the_contract_notices_a_rule_that_forgets_what_is_excluded():
+    def careless(problem):
+        return SELECTORS["topb"](replace(problem, constraints=Constraints()))
+
+    with pytest.raises(AssertionError, match="excluded"):
+        check_acquisition(careless)

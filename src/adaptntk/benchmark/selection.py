@@ -19,6 +19,7 @@ from adaptntk.benchmark.record import save_result
 from adaptntk.benchmark.timing import time_in_turns
 from adaptntk.core.acquisition import greedy
 from adaptntk.core.posterior import Posterior
+from adaptntk.core.selectors import SELECTORS
 from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError
@@ -70,6 +71,7 @@ def benchmark_selection(output: str | Path, preset: str = "full", progress: Prog
         "by_dim": [
             {"dim": p, **_seconds(plan.pools[1], p, plan)} for p in progress(plan.dims, "dimensions", len(plan.dims))
         ],
+        "selectors": _selectors(plan, progress),
         "peak_memory": _peak_memory(plan) if sys.platform == "linux" else None,
     }
     save_result(folder, "selection", result)
@@ -166,6 +168,30 @@ def _seconds(candidates: int, dim: int, plan: Plan) -> dict[str, Any]:
     return {"seconds": {name: timing.summary() for name, timing in times.items()}}
 
 
+def _selectors(plan: Plan, progress: Progress) -> dict[str, dict[str, float]]:
+    """Time and peak memory of every rule on the same rows in float32, as features are stored."""
+    train, candidates = random_features(1000, plan.candidates, plan.dim)
+    found = {}
+    with tempfile.TemporaryDirectory() as name:
+        rows = Path(name) / "rows.npy"
+        np.save(rows, torch.cat([train, candidates]).float().numpy())
+        for selector in progress(list(SELECTORS), "rules", len(SELECTORS)):
+            command = [sys.executable, "-c", _SELECT + _PRINT_PEAK, str(rows), selector, str(plan.picks)]
+            lines = _run(command, f"the rule {selector}")
+            found[selector] = {"seconds": round(float(lines[-2]), 3)}
+            if sys.platform == "linux":
+                found[selector]["peak_gibibytes"] = round(int(lines[-1]) / 2**20, 3)
+    return found
+
+
+def _run(command: list[str], what: str) -> list[str]:
+    """The lines that a process of its own wrote to its error stream: peak memory can be told of a process only."""
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode != 0:
+        raise InputError(f"{what} failed: {finished.stderr.strip()}")
+    return finished.stderr.split()
+
+
 def _peak_memory(plan: Plan) -> dict[str, Any]:
     """Peak memory of ``adaptntk select --store`` for a pool and for one ten times as large."""
     molecule = build_molecule("ethanol")
@@ -180,13 +206,11 @@ def _peak_memory(plan: Plan) -> dict[str, Any]:
         for size in plan.files:
             write_structures(folder / "pool.xyz", (_rattled(molecule, rng) for _ in range(size)))
             command = [
-                sys.executable, "-c", _RUN, "select", str(folder / "net.ntk"), str(folder / "pool.xyz"), "-n", "20",
+                sys.executable, "-c", _COMMAND_LINE + _PRINT_PEAK, "select", str(folder / "net.ntk"),
+                str(folder / "pool.xyz"), "-n", "20",
                 "-o", str(folder / "batch.xyz"), "--store", str(folder / f"store-{size}"), "--memory", "0.1",
             ]  # fmt: skip
-            finished = subprocess.run(command, capture_output=True, text=True, check=False)
-            if finished.returncode != 0:
-                raise InputError(f"select failed: {finished.stderr.strip()}")
-            peaks[size] = int(finished.stderr.split()[-1]) / 2**20
+            peaks[size] = int(_run(command, "select")[-1]) / 2**20
     small, large = plan.files
     return {
         "gibibytes": {str(size): round(peak, 4) for size, peak in peaks.items()},
@@ -194,16 +218,29 @@ def _peak_memory(plan: Plan) -> dict[str, Any]:
     }
 
 
-# Runs the command line, then prints the peak memory of the process in KiB. (Not from getrusage: a new process begins
-# with the peak of the one that started it.)
-_RUN = """
-import pathlib, sys
+_COMMAND_LINE = """
 from adaptntk.cli.app import app
-try:
-    app()
-finally:
-    status = pathlib.Path("/proc/self/status").read_text()
-    print(status.split("VmHWM:")[1].split()[0], file=sys.stderr)
+app(standalone_mode=False)
+"""
+_SELECT = """
+import sys, time
+import numpy, torch
+from adaptntk.core.posterior import Posterior
+from adaptntk.core.selectors import SELECTORS
+from adaptntk.core.selectors import select
+rows = torch.from_numpy(numpy.load(sys.argv[1]))
+train, candidates = rows[:1000], rows[1000:]
+posterior = Posterior.fit(train, 1e-4 * float(train.square().sum(1).mean()))
+began = time.perf_counter()
+select(sys.argv[2], posterior, train, candidates, int(sys.argv[3]))
+print(time.perf_counter() - began, file=sys.stderr)
+"""
+# The peak memory of the process in KiB. (Not from getrusage: a new process begins with the peak of the one that
+# started it.)
+_PRINT_PEAK = """
+import pathlib, sys
+status = pathlib.Path("/proc/self/status")
+print(status.read_text().split("VmHWM:")[1].split()[0] if status.exists() else 0, file=sys.stderr)
 """
 
 

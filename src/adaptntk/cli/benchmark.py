@@ -85,6 +85,10 @@ def selection(output: Output = Path("benchmark"), preset: Preset = "full") -> No
         console.out.print(_ratio(name, value) if isinstance(value, dict) else f"{name} = {value}")
     verdicts = [f"{who} {'yes' if same else 'NO'}" for who, same in result["same_picks"].items()]
     console.out.print(f"same picks: {', '.join(verdicts)}")
+    console.out.print("every rule, in a process of its own:")
+    for name, found in result["selectors"].items():
+        peak = f", peak memory {found['peak_gibibytes']:.2f} GiB" if "peak_gibibytes" in found else ""
+        console.out.print(f"  {name}: {found['seconds']:.2f} s{peak}")
     if (memory := result["peak_memory"]) is not None:
         peaks = ", ".join(f"{int(n):,} structures {gib:.3f} GiB" for n, gib in memory["gibibytes"].items())
         console.out.print(f"peak memory of select --store: {peaks} (ratio {memory['ratio']:.3f})")
