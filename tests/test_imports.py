@@ -17,7 +17,7 @@ ROWS = [
     {"data", "models"},
     {"features", "feature_store"},
     {"methods"},
-    {"evaluation", "training", "testing"},
+    {"evaluation", "training", "testing", "labelers"},
     {"workbench"},
     {"report"},
     {"workflows"},

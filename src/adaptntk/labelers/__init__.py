@@ -1,0 +1,1 @@
+"""Structures to labels, in processes of their own."""

@@ -1,0 +1,71 @@
+"""What a labeler is, and what is checked before and after each label."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from ase import Atoms
+from ase.data import covalent_radii
+from ase.neighborlist import neighbor_list
+from numpy.typing import NDArray
+
+from adaptntk.data.structures import check_structure
+from adaptntk.errors import AdaptNTKError
+
+Array = NDArray[np.float64]
+
+
+class LabelError(AdaptNTKError):
+    """A structure could not be labelled."""
+
+
+class Labeler(Protocol):
+    """Computes what a structure is learnt from."""
+
+    def label(self, atoms: Atoms) -> tuple[float, Array]:
+        """Energy in eV and forces in eV/Å. Whatever it raises is the story of the failure."""
+
+
+@dataclass(frozen=True)
+class LabelerSpec:
+    """Which labeler, and how it is set up: plain values, so that a worker anywhere can build it.
+
+    Args:
+        kind: a name in `adaptntk.labelers.kinds.KINDS`.
+        settings: its keyword arguments.
+        time_limit: seconds after which a calculation is ended.
+        attempts: how often a structure is tried that fails; one that exceeds the time limit is not tried again.
+        closest: two atoms nearer than this fraction of the sum of their covalent radii are not calculated at all.
+        largest_force: a label with a larger force on an atom, eV/Å, is not believed.
+    """
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    time_limit: float = 3600.0
+    attempts: int = 2
+    closest: float = 0.5
+    largest_force: float = 100.0
+
+
+def check_geometry(atoms: Atoms, spec: LabelerSpec) -> None:
+    """Refuse what no calculation should be spent on."""
+    check_structure(atoms, "the structure")
+    radii = covalent_radii[atoms.numbers]
+    first, second, distance = neighbor_list("ijd", atoms, spec.closest * 2 * float(radii.max()))
+    ratio = distance / (radii[first] + radii[second])
+    if len(ratio) and ratio.min() < spec.closest:
+        worst = int(ratio.argmin())
+        pair = f"{atoms.symbols[first[worst]]}{first[worst]} and {atoms.symbols[second[worst]]}{second[worst]}"
+        raise LabelError(f"{pair} are {distance[worst]:.2f} Å apart: fused atoms are not calculated")
+
+
+def check_label(atoms: Atoms, energy: float, forces: Array, spec: LabelerSpec) -> None:
+    """Refuse what no calculation should have returned."""
+    if np.shape(forces) != (len(atoms), 3):
+        raise LabelError(f"the forces have the shape {np.shape(forces)} instead of {(len(atoms), 3)}")
+    if not np.isfinite(energy) or not np.isfinite(forces).all():
+        raise LabelError("the energy or a force is NaN or infinite")
+    largest = float(np.linalg.norm(forces, axis=1).max())
+    if largest > spec.largest_force:
+        raise LabelError(f"a force of {largest:.0f} eV/Å is larger than the {spec.largest_force:.0f} that are believed")

@@ -1,0 +1,225 @@
+"""Labels are computed in a process of their own, which may hang, crash or outlive whoever asked.
+
+The process writes a label to disk itself, before anybody is told: a label that was paid for is never lost, even if
+the campaign was killed meanwhile. It holds a lock on the structure while it works, so that whoever asks for the
+same label later waits for it instead of paying again.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+
+import numpy as np
+from ase import Atoms
+
+from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
+from adaptntk.errors import InputError
+from adaptntk.files import make_folder, write_json
+from adaptntk.labelers.kinds import build_labeler
+from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
+
+TIME_LIMIT = "the time limit of {:g} s was exceeded"
+# One label at a time in each, on one core: small calculations are only slowed down by more threads, and sums over
+# threads differ from run to run.
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One structure to be labelled, with its provenance in ``info``."""
+
+    spec: LabelerSpec
+    atoms: Atoms
+    folder: Path
+    """The run directory: labels go to ``labels``, what cannot be labelled to ``quarantine``."""
+
+    @property
+    def label_file(self) -> Path:
+        return self.folder / "labels" / f"{structure_hash(self.atoms)}.xyz"
+
+    @property
+    def quarantine_file(self) -> Path:
+        return self.folder / "quarantine" / f"{structure_hash(self.atoms)}.json"
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a label, or the proof that there is none."""
+        return self.label_file.exists() or self.quarantine_file.exists()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a failed attempt ended."""
+
+    error: str
+    seconds: float
+
+
+def label_structure(request: Request) -> bool:
+    """Label a structure, or put it into quarantine with its story; whether there is a label now.
+
+    Runs in any worker of any executor. What is on disk already is not done again.
+    """
+    make_folder(request.label_file.parent)
+    attempts: list[Attempt] = []
+    while not request.settled:
+        began = time.perf_counter()
+        error = _process_of_this_thread(request.spec).label(request)
+        if error is None:
+            break
+        attempts.append(Attempt(error, round(time.perf_counter() - began, 3)))
+        if len(attempts) >= request.spec.attempts or error == TIME_LIMIT.format(request.spec.time_limit):
+            _quarantine(request, attempts)
+    return request.label_file.exists()
+
+
+def _quarantine(request: Request, attempts: list[Attempt]) -> None:
+    make_folder(request.quarantine_file.parent)
+    write_structures(request.quarantine_file.with_suffix(".xyz"), [request.atoms])
+    origin = {key: request.atoms.info[key] for key in ("round", "role", "chosen_by") if key in request.atoms.info}
+    content = {"hash": structure_hash(request.atoms), **origin, "attempts": [asdict(attempt) for attempt in attempts]}
+    write_json(request.quarantine_file, content)
+
+
+class LabelProcess:
+    """A child process with one labeler in it, started when first needed and again after it died."""
+
+    def __init__(self, spec: LabelerSpec) -> None:
+        self.spec = spec
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def label(self, request: Request) -> str | None:
+        """None once the label is on disk, else what went wrong."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._connection is not None
+        try:
+            self._connection.send(request)
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
+            return self._why_it_died()
+
+    def _start(self) -> None:
+        self.end()
+        ours, theirs = Pipe()
+        with theirs:
+            # A session of its own: an interruption from the keyboard shall not cost a label that is nearly done.
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=os.environ | THREADS,
+                start_new_session=True,
+            )
+        self._connection = ours
+
+    def _why_it_died(self) -> str:
+        assert self._process is not None
+        code = self._process.wait()
+        self.end()
+        if code == -signal.SIGALRM:
+            return TIME_LIMIT.format(self.spec.time_limit)
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"the process of the labeler died ({how})"
+
+    def end(self) -> None:
+        """End the process and all that it started."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = self._connection = None
+
+
+_local = threading.local()
+
+
+def _process_of_this_thread(spec: LabelerSpec) -> LabelProcess:
+    current: LabelProcess | None = getattr(_local, "process", None)
+    if current is None or current.spec != spec:
+        if current is not None:
+            current.end()
+        current = _local.process = LabelProcess(spec)
+    return current
+
+
+_CHILD = """
+import sys
+from multiprocessing.connection import Connection
+from adaptntk.labelers.process import serve
+serve(Connection(int(sys.argv[1])))
+"""
+
+
+def serve(connection: Connection) -> None:
+    """What the child process does: label whatever it is asked to, until nobody asks any more."""
+    labelers: dict[str, Labeler] = {}
+    while True:
+        try:
+            request: Request = connection.recv()
+        except (EOFError, ConnectionError):
+            return
+        try:
+            _label(request, labelers)
+            answer = None
+        except Exception as error:  # whatever a calculator raises is the story of this label
+            answer = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+        with contextlib.suppress(ConnectionError):
+            connection.send(answer)
+
+
+def _label(request: Request, labelers: dict[str, Labeler]) -> None:
+    with _only_one(request):
+        if request.label_file.exists():
+            return
+        check_geometry(request.atoms, request.spec)
+        began = time.perf_counter()
+        with _time_limit(request.spec.time_limit):
+            if "labeler" not in labelers:
+                labelers["labeler"] = build_labeler(request.spec)
+            energy, forces = labelers["labeler"].label(request.atoms)
+        check_label(request.atoms, energy, forces, request.spec)
+        labelled = request.atoms.copy()
+        labelled.info |= {ENERGY: float(energy), "label_seconds": round(time.perf_counter() - began, 4)}
+        labelled.arrays[FORCES] = np.asarray(forces, dtype=float)
+        write_structures(request.label_file, [labelled])
+
+
+@contextlib.contextmanager
+def _only_one(request: Request) -> Iterator[None]:
+    """Wait until nobody else is at work on this structure."""
+    locks = make_folder(request.folder / "labels" / ".locks")
+    with (locks / request.label_file.stem).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """The system ends this process after so long, even in compiled code that never comes back."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def check_labeler(spec: LabelerSpec) -> None:
+    """Refuse a labeler that cannot be built, before anything is computed."""
+    if spec.time_limit <= 0 or spec.attempts < 1:
+        raise InputError("a labeler needs a positive time limit and at least one attempt")
+    build_labeler(spec)

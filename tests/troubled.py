@@ -1,0 +1,47 @@
+"""xTB with troubles of real codes, by import path. Each calculation that ended is a line in the file ``log``."""
+
+import ctypes
+import os
+import time
+
+import numpy as np
+from ase.calculators.calculator import CalculationFailed
+from tblite.ase import TBLite
+
+from adaptntk.data.structures import structure_hash
+
+
+class Troubled(TBLite):
+    """Fails, hangs, crashes or returns nonsense for a share of the structures, chosen by their hash.
+
+    Args:
+        log: file to which the hash of each structure is appended once its calculation has ended.
+        seconds: a calculation takes at least so long.
+        trouble: ``fail``, ``hang``, ``crash``, ``nan`` or ``huge``.
+        share: of the structures that are in trouble.
+    """
+
+    def __init__(self, log="", seconds=0.0, trouble="fail", share=0.0, **kwargs):
+        super().__init__(method="GFN2-xTB", verbosity=0, cache_api=False, **kwargs)
+        self.log, self.seconds, self.trouble, self.share = log, seconds, trouble, share
+
+    def calculate(self, atoms=None, properties=None, system_changes=()):
+        self.reset()
+        super().calculate(atoms, properties or ["energy"], ["positions", "numbers"])
+        identity = structure_hash(atoms)
+        if int(identity[:8], 16) / 16**8 < self.share:
+            self._get_into_trouble()
+        time.sleep(self.seconds)
+        if self.log:
+            with open(self.log, "a") as file:
+                file.write(identity + "\n")
+
+    def _get_into_trouble(self):
+        if self.trouble == "fail":
+            raise CalculationFailed("SCF not converged")
+        if self.trouble == "hang":
+            ctypes.PyDLL(None).sleep(1000)  # never gives the interpreter back
+        if self.trouble == "crash":
+            os.abort()
+        wrong = {"nan": np.nan, "huge": 1e6}[self.trouble]
+        self.results["forces"] = np.full_like(self.results["forces"], wrong)
