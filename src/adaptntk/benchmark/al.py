@@ -55,7 +55,7 @@ class Plan:
 _TINY = Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
 PLANS = {
     "cpu": Plan(
-        dataclasses.replace(PRESETS["small"], epochs=100, batch_size=5),
+        dataclasses.replace(PRESETS["small"], epochs=60, batch_size=5),
         {
             "molecule": Sizes(pool=3000, valid=50, test=1000, cold_share=0.9),
             "reactions": Sizes(pool=6000, valid=50, test=1000),
