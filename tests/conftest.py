@@ -14,11 +14,10 @@ from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.ntk_file import save_uncertainty
 from adaptntk.models.mace import MACEPotential
-from adaptntk.models.mace_network import Architecture, EnergyReference, build_network
-from adaptntk.training import Recipe, train
+from adaptntk.models.mace_network import TINY, EnergyReference, build_network
+from adaptntk.training import PRESETS, train
 
-TINY = Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
-TINY_RECIPE = Recipe(TINY, epochs=30, batch_size=5, learning_rate=3e-2, cosine=True)
+TINY_RECIPE = PRESETS["tiny"]
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 

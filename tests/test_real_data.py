@@ -11,8 +11,9 @@ from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.evaluation import evaluate
 from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.models.mace_network import TINY
 from adaptntk.training import PRESETS, train
-from tests.conftest import TINY, TINY_RECIPE
+from tests.conftest import TINY_RECIPE
 
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)
 

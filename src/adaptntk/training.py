@@ -31,7 +31,7 @@ from adaptntk.errors import InputError
 from adaptntk.files import check_writable, write_atomically
 from adaptntk.models.mace import DTYPES, MACEGraph, MACEPotential, load_mace, mean_neighbours, save_mace
 from adaptntk.models.mace_dropout import insert_dropout, remove_dropout
-from adaptntk.models.mace_network import PAPER, SMALL, Architecture, EnergyReference, build_network
+from adaptntk.models.mace_network import PAPER, SMALL, TINY, Architecture, EnergyReference, build_network
 from adaptntk.models.protocol import check_species, choose_device
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,8 @@ PRESETS = {
         gradient_clip=0.0,
     ),
     "small": Recipe(SMALL, epochs=80, batch_size=8, learning_rate=1e-2, cosine=True),
+    # A toy: seconds, to try things out.
+    "tiny": Recipe(TINY, epochs=30, batch_size=5, learning_rate=3e-2, cosine=True),
 }
 
 

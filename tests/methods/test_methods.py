@@ -25,11 +25,11 @@ from adaptntk.methods.registry import METHODS, fit_method, parse_options
 from adaptntk.methods.swag import SWAG, WeightDistribution
 from adaptntk.models.mace import MACEPotential
 from adaptntk.models.mace_dropout import insert_dropout, remove_dropout
+from adaptntk.models.mace_network import TINY
 from adaptntk.progress import silent
 from adaptntk.testing import check_method
 from adaptntk.training import Recipe, read_snapshots, snapshot_epochs, train
 from adaptntk.workbench import FolderWorkbench
-from tests.conftest import TINY
 
 RECIPE = Recipe(TINY, epochs=12, batch_size=5, learning_rate=3e-2, cosine=True)
 OPTIONS = {"ensemble": {"members": 2}, "dropout": {"passes": 4}, "swag": {"draws": 4}, "evidential": {"steps": 50}}

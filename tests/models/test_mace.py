@@ -14,10 +14,10 @@ from adaptntk.errors import InputError, ModelError
 from adaptntk.models.load import load_potential
 from adaptntk.models.mace import MACEPotential, save_mace
 from adaptntk.models.mace_import import modules, o3, quiet
-from adaptntk.models.mace_network import PAPER, SMALL, EnergyReference, build_network
+from adaptntk.models.mace_network import PAPER, SMALL, TINY, EnergyReference, build_network
 from adaptntk.models.protocol import check_species, choose_device, energy_gradients, parameter_count
 from adaptntk.testing import check_potential
-from tests.conftest import TINY, tiny_network
+from tests.conftest import tiny_network
 
 
 @pytest.fixture

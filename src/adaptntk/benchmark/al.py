@@ -31,7 +31,6 @@ from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.registry import fit_method
 from adaptntk.models.mace import MACEPotential
-from adaptntk.models.mace_network import Architecture
 from adaptntk.report.al import al_table, draw_al
 from adaptntk.training import PRESETS, Recipe
 from adaptntk.workbench import FolderWorkbench
@@ -52,7 +51,6 @@ class Plan:
     options: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
 
-_TINY = Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
 PLANS = {
     "cpu": Plan(
         dataclasses.replace(PRESETS["small"], epochs=60, batch_size=5),
@@ -69,7 +67,7 @@ PLANS = {
         },
     ),
     "smoke": Plan(
-        Recipe(_TINY, epochs=5, batch_size=5, learning_rate=3e-2, cosine=True),
+        dataclasses.replace(PRESETS["tiny"], epochs=5),
         {
             "molecule": Sizes(pool=100, valid=20, test=40, initial=16, batch=8, checkpoints=2, cold_share=0.8),
             "reactions": Sizes(pool=160, valid=20, test=40, initial=16, batch=8, checkpoints=2),

@@ -20,7 +20,7 @@ from adaptntk.core.sketches import make_sketch
 from adaptntk.errors import InputError
 from adaptntk.features import extract_features
 from adaptntk.models.mace import MACEPotential, mean_neighbours
-from adaptntk.models.mace_network import PAPER, SMALL, Architecture, EnergyReference, build_network
+from adaptntk.models.mace_network import PAPER, SMALL, TINY, Architecture, EnergyReference, build_network
 from adaptntk.models.protocol import choose_device, energy_gradients_one_by_one, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.report.benchmarks import draw_features
@@ -47,7 +47,7 @@ class Plan:
 PLANS = {
     "full": Plan(NETWORKS, 64, 16, 5, 512, (8, 16, 32, 64, 128), (1, 2, 4, 8), (128, 256, 512, 1024, 2048)),
     "smoke": Plan(
-        {"small": Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,))},
+        {"small": TINY},
         8, 4, 1, 64, (4, 8), (1, 2), (32, 64),
     ),
 }  # fmt: skip

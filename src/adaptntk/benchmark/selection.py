@@ -26,7 +26,7 @@ from adaptntk.errors import InputError
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.ntk_file import save_uncertainty
 from adaptntk.models.mace import load_mace, save_mace
-from adaptntk.models.mace_network import SMALL, Architecture, EnergyReference, build_network
+from adaptntk.models.mace_network import SMALL, TINY, Architecture, EnergyReference, build_network
 from adaptntk.progress import Progress, silent
 from adaptntk.report.benchmarks import draw_selection_cost
 
@@ -49,7 +49,7 @@ PLANS = {
     "full": Plan(75_000, 512, 50, 5, (10_000, 30_000, 100_000, 300_000), (128, 256, 512, 1024), (3_000, 30_000), SMALL),
     "smoke": Plan(
         2_000, 64, 10, 1, (500, 1_000), (32, 64), (50, 500),
-        Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,)),
+        TINY,
     ),
 }  # fmt: skip
 

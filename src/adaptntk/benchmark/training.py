@@ -17,7 +17,7 @@ from adaptntk.benchmark.features import choose_plan
 from adaptntk.benchmark.record import save_result
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.errors import InputError
-from adaptntk.models.mace_network import PAPER, SMALL, Architecture
+from adaptntk.models.mace_network import PAPER, SMALL, TINY, Architecture
 from adaptntk.progress import Progress, silent
 from adaptntk.training import EpochReport, Recipe, train
 
@@ -38,7 +38,7 @@ PLANS = {
     "full": {"small": Case(SMALL, 96, 24, 8, 40, 0.01), "paper": Case(PAPER, 64, 16, 8, 4, 0.002)},
     "smoke": {
         "small": Case(
-            Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e"),
+            TINY,
             24, 8, 8, 3, 0.01,
         )
     },

@@ -23,7 +23,7 @@ from adaptntk.errors import InputError
 from adaptntk.files import locked, make_folder, write_atomically, write_json, write_table
 from adaptntk.methods.method import Method
 from adaptntk.methods.registry import fit_method, parse_options
-from adaptntk.models.mace_network import Architecture
+from adaptntk.models.mace_network import TINY
 from adaptntk.report.uq import draw_uq, uq_table
 from adaptntk.training import PRESETS, EpochReport, Recipe
 from adaptntk.workbench import FolderWorkbench
@@ -52,7 +52,7 @@ PLANS = {
     "paper": Plan(PRESETS["paper"], {"train": 1000, "valid": 100, "calibration": 2000, "evaluation": 2000}),
     "smoke": Plan(
         Recipe(
-            Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e"),
+            TINY,
             epochs=12, batch_size=8, learning_rate=3e-2, cosine=True,
         ),
         {"train": 48, "valid": 40, "calibration": 60, "evaluation": 120},

@@ -6,10 +6,12 @@ import typer
 
 from adaptntk.cli import console
 from adaptntk.cli.benchmark import benchmark
+from adaptntk.cli.config import config
 from adaptntk.cli.data import data
 from adaptntk.cli.demo import demo
 from adaptntk.cli.evaluate import evaluate
 from adaptntk.cli.fit import fit
+from adaptntk.cli.run import run
 from adaptntk.cli.score import score
 from adaptntk.cli.select import select
 from adaptntk.cli.train import train
@@ -36,8 +38,9 @@ def common(
         raise typer.Exit
 
 
-for verb in (train, fit, score, select, evaluate, demo):
+for verb in (train, fit, score, select, evaluate, run, demo):
     app.command()(console.one_line_errors(verb))
+app.add_typer(config, name="config")
 app.add_typer(data, name="data")
 app.add_typer(benchmark, name="benchmark")
 

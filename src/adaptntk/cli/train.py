@@ -17,7 +17,7 @@ def train(
     train: Annotated[Path, typer.Option(help="Labelled training structures (extxyz).", show_default=False)],
     valid: Annotated[Path, typer.Option(help="Labelled validation structures.", show_default=False)],
     output: Annotated[Path, typer.Option("-o", "--output", help="The .model file to write.", show_default=False)],
-    preset: Annotated[str, typer.Option(help="small (fast on a CPU) or paper (for a GPU).")] = "small",
+    preset: Annotated[str, typer.Option(help="small (fast on a CPU), paper (for a GPU), or tiny (a toy).")] = "small",
     epochs: Annotated[int | None, typer.Option(help="Override the preset.", show_default=False)] = None,
     batch_size: Annotated[int | None, typer.Option(help="Override the preset.", show_default=False)] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Override the preset.", show_default=False)] = None,

@@ -35,6 +35,7 @@ def read_structures(
     forces_key: str = FORCES,
     labelled: bool = False,
     unique: bool = True,
+    own: bool = False,
 ) -> list[Atoms]:
     """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them.
 
@@ -43,6 +44,7 @@ def read_structures(
         energy_key, forces_key: where the labels stand; they are moved to the standard keys.
         labelled: refuse frames without energy and forces.
         unique: refuse files that hold the same structure twice.
+        own: a file that this package wrote: not searched for duplicates and wrong units.
     """
     path = Path(path)
     frames = _read_frames(path)
@@ -50,9 +52,10 @@ def read_structures(
         raise InputError(f"{path}: no structures in the file")
     for index, atoms in enumerate(frames):
         check_frame(atoms, energy_key, forces_key, labelled, f"{path}, frame {index}")
-    if unique:
+    if unique and not own:
         check_unique(frames, str(path))
-    check_length_unit(frames, str(path))
+    if not own:
+        check_length_unit(frames, str(path))
     return frames
 
 

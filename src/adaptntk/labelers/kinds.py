@@ -118,7 +118,7 @@ class CommandLabeler:
                 raise LabelError(f"the command ended with code {finished.returncode}: {' '.join(said) or 'no message'}")
             if not result.exists():
                 raise LabelError("the command wrote no output file")
-            (labelled,) = read_structures(result, *self.keys)
+            (labelled,) = read_structures(result, *self.keys, own=True)
             energy, forces = labelled.info.get(ENERGY), labelled.arrays.get(FORCES)
             # Plain keys are what a program has that writes the results of a calculator.
             energy = labelled.info.get("energy") if energy is None else energy

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -74,6 +75,8 @@ def label_structure(request: Request) -> bool:
     while not request.settled:
         began = time.perf_counter()
         error = _process_of_this_thread(request.spec).label(request)
+        if isinstance(error, InputError):
+            raise error  # nothing is wrong with the structure: the disk is full or may not be written to
         if error is None:
             break
         attempts.append(Attempt(error, round(time.perf_counter() - began, 3)))
@@ -98,8 +101,8 @@ class LabelProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def label(self, request: Request) -> str | None:
-        """None once the label is on disk, else what went wrong."""
+    def label(self, request: Request) -> str | InputError | None:
+        """None once the label is on disk, else what went wrong: with the structure, or with the disk."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._connection is not None
@@ -173,29 +176,48 @@ def serve(connection: Connection) -> None:
         except (EOFError, ConnectionError):
             return
         try:
-            _label(request, labelers)
-            answer = None
-        except Exception as error:  # whatever a calculator raises is the story of this label
-            answer = " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+            answer = _label_and_write(request, labelers)
+        except (InputError, OSError) as error:
+            answer = InputError(str(error))
         with contextlib.suppress(ConnectionError):
             connection.send(answer)
 
 
-def _label(request: Request, labelers: dict[str, Labeler]) -> None:
+def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | InputError | None:
     with _only_one(request):
         if request.label_file.exists():
-            return
-        check_geometry(request.atoms, request.spec)
-        began = time.perf_counter()
-        with _time_limit(request.spec.time_limit):
-            if "labeler" not in labelers:
-                labelers["labeler"] = build_labeler(request.spec)
-            energy, forces = labelers["labeler"].label(request.atoms)
-        check_label(request.atoms, energy, forces, request.spec)
-        labelled = request.atoms.copy()
-        labelled.info |= {ENERGY: float(energy), "label_seconds": round(time.perf_counter() - began, 4)}
-        labelled.arrays[FORCES] = np.asarray(forces, dtype=float)
+            return None
+        with _reserved(request):
+            try:
+                labelled = _label(request, labelers)
+            except Exception as error:  # whatever a calculator raises is the story of this label
+                return " ".join(f"{type(error).__name__}: {error}".split())[:2000]
         write_structures(request.label_file, [labelled])
+        return None
+
+
+def _label(request: Request, labelers: dict[str, Labeler]) -> Atoms:
+    check_geometry(request.atoms, request.spec)
+    began = time.perf_counter()
+    with _time_limit(request.spec.time_limit):
+        if "labeler" not in labelers:
+            labelers["labeler"] = build_labeler(request.spec)
+        energy, forces = labelers["labeler"].label(request.atoms)
+    check_label(request.atoms, energy, forces, request.spec)
+    labelled = request.atoms.copy()
+    labelled.info |= {ENERGY: float(energy), "label_seconds": round(time.perf_counter() - began, 4)}
+    labelled.arrays[FORCES] = np.asarray(forces, dtype=float)
+    return labelled
+
+
+@contextlib.contextmanager
+def _reserved(request: Request) -> Iterator[None]:
+    """Keep room on the disk for the label while it is computed: one that cannot be kept should not be paid for."""
+    with tempfile.TemporaryFile(dir=request.label_file.parent) as file:
+        file.write(bytes(1000 + 200 * len(request.atoms)))
+        file.flush()
+        os.fsync(file.fileno())
+        yield
 
 
 @contextlib.contextmanager

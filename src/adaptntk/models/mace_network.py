@@ -1,4 +1,4 @@
-"""Building MACE networks: the paper's and a small one for the CPU."""
+"""Building MACE networks: the paper's, a small one for the CPU, and a toy."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ class Architecture:
 
 
 PAPER = Architecture("128x0e + 128x1o", max_ell=3, correlation=3, cutoff=6.0, radial_mlp=(64, 64, 64))
+TINY = Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
 SMALL = Architecture("16x0e + 16x1o", max_ell=2, correlation=2, cutoff=5.0, radial_mlp=(32, 32))
 
 

@@ -1,0 +1,323 @@
+"""What a campaign is: every field with its type, default and meaning in one place."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from adaptntk.core.calibration import MINIMUM_STRUCTURES, PRIOR_ALPHA
+from adaptntk.core.selectors import SELECTORS
+from adaptntk.core.sketches import make_sketch
+from adaptntk.data.structures import check_readable
+from adaptntk.errors import InputError
+from adaptntk.labelers.labeler import LabelerSpec
+from adaptntk.training import PRESETS, Recipe, find_preset
+
+# What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
+CHANGEABLE = ("stop", "execution")
+
+
+class Section(BaseModel):
+    """A part of the configuration: unknown fields are refused, nothing is changed later."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Start(Section):
+    """What the campaign begins with: at least one of structures, molecule and labelled."""
+
+    structures: Path | None = Field(None, description="File of structures from which simulations start.")
+    molecule: str | None = Field(None, description="Instead: a molecule by name, such as ethanol.")
+    labelled: Path | None = Field(None, description="File of structures that are labelled already; they cost nothing.")
+    energy_key: str = Field("REF_energy", description="Where the labelled file has its energies.")
+    forces_key: str = Field("REF_forces", description="Where the labelled file has its forces.")
+    model: Path | None = Field(None, description="A trained MACE model to begin with, such as a foundation model.")
+    sampling: Literal["displacement", "normal_modes"] = Field(
+        "displacement", description="How structures for the first labels are made from those given."
+    )
+    displacement: float = Field(0.05, gt=0, description="Standard deviation of a random displacement, Å.")
+    temperature: float = Field(500.0, gt=0, description="Temperature of normal-mode sampling (modes of GFN2-xTB), K.")
+
+    @model_validator(mode="after")
+    def _something(self) -> "Start":
+        if self.structures is None and self.molecule is None and self.labelled is None:
+            raise ValueError("give structures, a molecule or a labelled file to start from")
+        if self.structures is not None and self.molecule is not None:
+            raise ValueError("give structures or a molecule, not both")
+        return self
+
+
+class Labels(Section):
+    """How many labels, and for what."""
+
+    train: int = Field(..., ge=1, description="To learn from, chosen by the selection.")
+    valid: int = Field(..., ge=0, description="To choose the best epoch and to calibrate, drawn at random.")
+    holdout: int = Field(..., ge=0, description="To measure the error, drawn at random, never learnt from.")
+
+    @property
+    def total(self) -> int:
+        return self.train + self.valid + self.holdout
+
+
+class FirstLabels(Labels):
+    """Labels before the first model, all drawn at random."""
+
+    train: int = Field(40, ge=2, description="To learn from.")
+    valid: int = Field(20, ge=MINIMUM_STRUCTURES, description="To choose the epoch and to calibrate.")
+    holdout: int = Field(20, ge=2, description="To measure the error, never learnt from.")
+
+
+class RoundLabels(Labels):
+    """Labels in each later round."""
+
+    train: int = Field(20, ge=1, description="To learn from, chosen by the selection.")
+    valid: int = Field(5, ge=0, description="To choose the epoch and to calibrate, drawn at random.")
+    holdout: int = Field(5, ge=0, description="To measure the error, drawn at random, never learnt from.")
+
+
+class Explore(Section):
+    """How candidates are found: molecular dynamics with the current model, watched by a monitor."""
+
+    temperatures: list[float] = Field([300.0, 600.0], min_length=1, description="K; one or more runs at each.")
+    trajectories: int = Field(2, ge=1, description="Runs per starting structure and temperature.")
+    starts: int = Field(4, ge=1, description="At most so many starting structures per round, drawn at random.")
+    steps: int = Field(1000, ge=1, description="Length of a run, if nothing stops it.")
+    timestep: float = Field(0.5, gt=0, description="fs.")
+    friction: float = Field(0.02, gt=0, description="Of the Langevin thermostat, 1/fs.")
+    interval: int = Field(10, ge=1, description="Steps between frames that are scored and kept.")
+    coverage: float = Field(
+        0.95, gt=0, lt=1, description="A frame alarms if its score exceeds those of this share of validation frames."
+    )
+    max_error: float | None = Field(None, gt=0, description="A frame alarms if its error bound exceeds this, eV/Å.")
+    patience: int = Field(5, ge=1, description="Alarms after which a run is stopped.")
+    above: float = Field(
+        0.5, ge=0, lt=1, description="Candidates are frames with a score above this share of the validation frames."
+    )
+    min_distance: float = Field(0.05, ge=0, description="Frames that differ less from one taken before are dropped, Å.")
+    pool: Path | None = Field(None, description="Instead of dynamics: a file of candidates.")
+
+
+class Select(Section):
+    """How a batch is chosen from the candidates."""
+
+    method: str = Field("adaptntk", description=f"One of {', '.join(SELECTORS)}.")
+    min_separation: float = Field(0.0, ge=0, le=1, description="Smallest allowed distance of two picks, 0 to 1.")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Select":
+        if self.method not in SELECTORS:
+            raise ValueError(f"unknown selection method {self.method!r}: choose one of {', '.join(SELECTORS)}")
+        return self
+
+
+class Label(Section):
+    """Who computes energies and forces."""
+
+    kind: Literal["tblite", "pyscf", "ase", "command", "dataset"] = Field("tblite", description="The labeler.")
+    settings: dict[str, Any] = Field(default_factory=dict, description="Its keyword arguments.")
+    time_limit: float = Field(3600.0, gt=0, description="Seconds after which a calculation is ended.")
+    attempts: int = Field(2, ge=1, description="How often a structure is tried that fails.")
+    closest: float = Field(
+        0.5, ge=0, description="Atoms nearer than this fraction of their covalent radii are not calculated."
+    )
+    largest_force: float = Field(100.0, gt=0, description="A label with a larger force is not believed, eV/Å.")
+
+    @model_validator(mode="after")
+    def _file(self) -> "Label":
+        if self.kind == "dataset" and "file" not in self.settings:
+            raise ValueError("the labeler dataset needs settings: {file: labelled.xyz}")
+        return self
+
+    @property
+    def spec(self) -> LabelerSpec:
+        return LabelerSpec(self.kind, self.settings, self.time_limit, self.attempts, self.closest, self.largest_force)
+
+
+class Train(Section):
+    """How the network is trained in each round."""
+
+    preset: str = Field("small", description=f"One of {', '.join(PRESETS)}.")
+    mode: Literal["scratch", "fine-tune"] = Field(
+        "scratch", description="Begin with random weights, or with the model of the round before."
+    )
+    epochs: int | None = Field(None, ge=1, description="As in the preset when not given.")
+    batch_size: int | None = Field(None, ge=1, description="As in the preset when not given.")
+    learning_rate: float | None = Field(None, gt=0, description="As in the preset when not given.")
+    dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the network.")
+
+    @property
+    def recipe(self) -> Recipe:
+        given = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")}
+        return replace(find_preset(self.preset), **{k: v for k, v in given.items() if v is not None})
+
+    @model_validator(mode="after")
+    def _known(self) -> "Train":
+        if self.preset not in PRESETS:
+            raise ValueError(f"unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}")
+        return self
+
+
+class Uncertainty(Section):
+    """The features and the ridge."""
+
+    sketch: str = Field("gaussian", description="gaussian, srht, sparse, or none for exact scores.")
+    sketch_dim: int = Field(512, ge=1, description="Dimensions of the sketch.")
+    alpha: float = Field(PRIOR_ALPHA, gt=0, description="The ridge before the validation set has its say.")
+
+    @model_validator(mode="after")
+    def _known(self) -> "Uncertainty":
+        make_sketch(self.sketch, self.sketch_dim, 0)
+        return self
+
+
+class Stop(Section):
+    """When the campaign ends: as soon as one of these says so."""
+
+    force_rmse: float | None = Field(None, gt=0, description="Target: hold-out force RMSE below this, eV/Å, ...")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="... with this confidence.")
+    information: float | None = Field(
+        None, gt=0, description="Mean of log(1 + U/lam) over the picks of a round below this."
+    )
+    labels: int | None = Field(None, ge=1, description="Budget: so many labels in all, those given not counted.")
+    rounds: int = Field(5, ge=1, description="So many rounds after the first model.")
+
+
+class Execution(Section):
+    """Where the work runs; the results do not depend on it."""
+
+    executor: Literal["serial", "local", "dask"] = Field("local", description="This process, several, or Dask.")
+    workers: int | None = Field(None, ge=1, description="As many as there are cores when not given.")
+    scheduler: str | None = Field(None, description="Address of a Dask scheduler; a local cluster when not given.")
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, ...")
+
+
+class Campaign(Section):
+    """A campaign. Paths are relative to the file that holds this configuration."""
+
+    name: str = Field(..., min_length=1, description="What the reports call it.")
+    output: Path | None = Field(None, description="The run directory; runs/NAME when not given.")
+    seed: int = Field(0, ge=0, description="Fixes everything that is random.")
+    threads: int = Field(1, ge=1, description="Of each worker; another number changes the last digits of results.")
+    start: Start
+    first: FirstLabels = Field(default_factory=FirstLabels)
+    round: RoundLabels = Field(default_factory=RoundLabels)
+    explore: Explore = Field(default_factory=Explore)
+    select: Select = Field(default_factory=Select)
+    label: Label = Field(default_factory=Label)
+    train: Train = Field(default_factory=Train)
+    uncertainty: Uncertainty = Field(default_factory=Uncertainty)
+    stop: Stop = Field(default_factory=Stop)
+    execution: Execution = Field(default_factory=Execution)
+
+    @model_validator(mode="after")
+    def _enough_to_calibrate(self) -> "Campaign":
+        most = self.first.valid / (self.first.valid + 1)
+        if self.explore.coverage > most:
+            needed = math.ceil(self.explore.coverage / (1 - self.explore.coverage))
+            raise ValueError(
+                f"explore.coverage {self.explore.coverage:g} needs first.valid of at least {needed}; "
+                f"{self.first.valid} validation structures can state {most:.3f} at most"
+            )
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """What the results depend on."""
+        return self.model_dump(mode="json", exclude=set(CHANGEABLE) | {"output"})
+
+    def input_files(self) -> dict[str, Path]:
+        """Files that the campaign reads, by the field that names them."""
+        found = {
+            "start.structures": self.start.structures,
+            "start.labelled": self.start.labelled,
+            "start.model": self.start.model,
+            "explore.pool": self.explore.pool,
+            "label.settings.file": Path(self.label.settings["file"]) if self.label.kind == "dataset" else None,
+        }
+        return {field: path for field, path in found.items() if path is not None}
+
+
+def read_config(path: str | Path) -> Campaign:
+    """Read and check a YAML file; everything that is wrong is said in one line."""
+    path = Path(path)
+    check_readable(path)
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: holds no campaign; see adaptntk config template")
+    try:
+        config = Campaign.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{path}: {'; '.join(_explain(item) for item in error.errors())}") from None
+    return _resolve(config, path.absolute().parent)
+
+
+def _explain(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"]) or "campaign"
+    if error["type"] == "extra_forbidden":
+        return f"{where}: there is no such field"
+    if error["type"] == "missing":
+        return f"{where}: is missing"
+    return f"{where}: {error['msg'].removeprefix('Value error, ')}"
+
+
+def _resolve(config: Campaign, folder: Path) -> Campaign:
+    """Paths as they are seen from anywhere, and files that are there."""
+
+    def absolute(section: Section, *names: str) -> dict[str, Path]:
+        return {name: folder / value for name in names if (value := getattr(section, name)) is not None}
+
+    resolved = config.model_copy(
+        update={
+            "output": folder / (config.output or Path("runs") / config.name),
+            "start": config.start.model_copy(update=absolute(config.start, "structures", "labelled", "model")),
+            "explore": config.explore.model_copy(update=absolute(config.explore, "pool")),
+        }
+    )
+    if config.label.kind == "dataset":
+        settings = config.label.settings | {"file": str(folder / config.label.settings["file"])}
+        resolved = resolved.model_copy(update={"label": config.label.model_copy(update={"settings": settings})})
+    for file in resolved.input_files().values():
+        check_readable(file)
+    return resolved
+
+
+def template() -> str:
+    """A configuration with every field, its default and its meaning, ready to be edited."""
+    lines = ["# A campaign of adaptntk: edit it, then run  adaptntk run campaign.yaml"]
+    for name, field in Campaign.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            lines += ["", f"{name}:  # {_first_line(section)}"]
+            lines += [f"  {line}" for line in _fields(section)]
+        else:
+            value = {"name": "ethanol", "output": None}.get(name, field.default)
+            lines.append(_line(name, value, field.description))
+    text = "\n".join(lines) + "\n"
+    return text.replace("  molecule: null", "  molecule: ethanol")
+
+
+def _fields(section: type[Section]) -> list[str]:
+    found = []
+    for name, field in section.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        found.append(_line(name, default, field.description))
+    return found
+
+
+def _line(name: str, value: Any, description: str | None) -> str:
+    shown = yaml.safe_dump(value, default_flow_style=True).split("\n")[0].removesuffix("...").strip()
+    return f"{name}: {shown}  # {description}"
+
+
+def _first_line(section: type[Section]) -> str:
+    return (section.__doc__ or "").splitlines()[0]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema, for editors that complete and check YAML files."""
+    return Campaign.model_json_schema()

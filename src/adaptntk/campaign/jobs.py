@@ -1,0 +1,149 @@
+"""The heavy parts of a round as functions of plain values: they run in any worker of any executor."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from adaptntk.campaign.config import Campaign
+from adaptntk.core.batch import Constraints
+from adaptntk.core.selectors import select
+from adaptntk.core.sketches import make_sketch
+from adaptntk.data.structures import write_structures
+from adaptntk.errors import InputError
+from adaptntk.files import write_json
+from adaptntk.labelers.kinds import bare
+from adaptntk.md.dynamics import MDSettings, run_md
+from adaptntk.md.physical_rules import PHYSICAL_RULES
+from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule
+from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
+from adaptntk.models.mace import load_mace
+from adaptntk.training import checkpoint_file, train
+
+log = logging.getLogger(__name__)
+
+# Structures whose features are computed in one job: the same for every executor, because rows differ in their last
+# digits with the structures they are computed beside.
+SHARD = 128
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One run of molecular dynamics."""
+
+    ntk: Path
+    start: Atoms
+    name: str
+    temperature: float
+    seed: int
+    output: Path
+    """Frames go here, and why the run ended to the file beside it with the suffix ``.json``."""
+
+
+def run_trajectory(job: Trajectory, config: Campaign) -> None:
+    """Simulate with the current model, write the frames."""
+    uncertainty = load_ntk(job.ntk, config.execution.device)
+    settings = MDSettings(
+        temperature=job.temperature,
+        steps=config.explore.steps,
+        timestep=config.explore.timestep,
+        friction=config.explore.friction,
+        interval=config.explore.interval,
+    )
+    found = run_md(uncertainty, job.start, settings, make_rules(config, uncertainty), job.seed)
+    frames = []
+    for frame in found.frames:
+        # Without velocities, and without what the model says of it, which is no label.
+        kept = bare(frame)
+        kept.info = {**frame.info, "trajectory": job.name, "temperature": job.temperature}
+        frames.append(kept)
+    write_structures(job.output, frames)
+    about = {
+        "name": job.name,
+        "temperature": job.temperature,
+        "steps": found.steps,
+        "frames": len(frames),
+        "stopped_by": None if found.stopped is None else found.stopped.rule,
+        "reason": None if found.stopped is None else found.stopped.text,
+    }
+    write_json(job.output.with_suffix(".json"), about)
+
+
+def make_rules(config: Campaign, uncertainty: NTKUncertainty) -> list[Rule]:
+    """What ends a simulation of this round."""
+    explore = config.explore
+    rules: list[Rule] = [*PHYSICAL_RULES, ConformalThreshold(explore.coverage, explore.patience)]
+    if explore.max_error is not None:
+        level = ErrorLevel(explore.max_error, patience=explore.patience)
+        try:
+            level.check_calibration(uncertainty.calibration)
+            rules.append(level)
+        except InputError as error:
+            # Early models cannot keep the level anywhere; the other rules still watch.
+            log.warning("not watched in this round: %s", error)
+    return rules
+
+
+def shard_features(ntk: Path, frames: Sequence[Atoms], device: str) -> np.ndarray:
+    """Feature rows of a part of the pool."""
+    return load_ntk(ntk, device).features_of(frames, "pool").cpu().numpy()
+
+
+def choose(
+    ntk: Path, rows: np.ndarray, count: int, excluded: list[bool], picked: list[int], config: Campaign, seed: int
+) -> list[dict[str, Any]]:
+    """The next picks, given that some were picked and labelled already."""
+    uncertainty = load_ntk(ntk, config.execution.device)
+    features = torch.as_tensor(rows, device=uncertainty.potential.device)
+    posterior = uncertainty.posterior.condition(features[picked]) if picked else uncertainty.posterior
+    training = torch.cat([uncertainty.features, features[picked]]) if picked else uncertainty.features
+    constraints = Constraints(excluded, config.select.min_separation)
+    found = select(config.select.method, posterior, training, features, count, constraints, seed)
+    # U given everything before the pick, whatever the rule maximises: what the label is expected to tell.
+    variances = []
+    for place, index in enumerate(found.indices):
+        before = features[found.indices[:place]]
+        current = posterior.condition(before) if place else posterior
+        variances.append(float(current.variance(features[index : index + 1])[0]))
+    return [
+        {"index": index, "score": variance, "information": float(np.log1p(variance / posterior.lam))}
+        for index, variance in zip(found.indices, variances, strict=True)
+    ]
+
+
+def train_model(
+    output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], start: Path | None, config: Campaign, seed: int
+) -> None:
+    """Train the network of a round; goes on where it was interrupted."""
+    potential = None if start is None else load_mace(start, config.execution.device, config.train.dtype)
+    resume = checkpoint_file(output).exists()
+    train(
+        training, valid, output, config.train.recipe, seed, config.execution.device, config.train.dtype,
+        resume=resume, start=potential,
+    )  # fmt: skip
+
+
+def fit_ntk(model: Path, output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], config: Campaign) -> None:
+    """Fit and calibrate the uncertainty of a round."""
+    potential = load_mace(model, config.execution.device)
+    settings = config.uncertainty
+    sketch = make_sketch(settings.sketch, settings.sketch_dim, config.seed)
+    fitted = NTKUncertainty.fit(potential, training, sketch, settings.alpha).calibrate(valid, seed=config.seed)
+    save_uncertainty(fitted, output)
+
+
+def load_ntk(path: Path, device: str) -> NTKUncertainty:
+    """The uncertainty of a round; a worker that has it in memory does not read it again."""
+    return _load(path, path.stat().st_mtime_ns, device)
+
+
+@lru_cache(maxsize=1)
+def _load(path: Path, changed: int, device: str) -> NTKUncertainty:
+    return load_uncertainty(path, device=device)

@@ -1,0 +1,146 @@
+"""A campaign from its configuration to its verdict: what is on disk, and that it depends on nothing else."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from adaptntk.campaign.loop import run_campaign
+from adaptntk.core.metrics import force_rmse
+from adaptntk.data.structures import read_structures, reference_forces, structure_hash, write_structures
+from adaptntk.errors import InputError
+from adaptntk.methods.ntk_file import load_uncertainty
+from adaptntk.models.mace import load_mace
+from tests.campaign.conftest import outcome, write_config
+
+
+def labels_of(run, **wanted):
+    frames = [read_structures(path, labelled=True, own=True)[0] for path in sorted((run / "labels").glob("*.xyz"))]
+    return [a for a in frames if all(a.info.get(key) == value for key, value in wanted.items())]
+
+
+def test_every_round_buys_what_was_asked_for(reference):
+    for number, labels in enumerate([(8, 10, 4), (3, 1, 2), (3, 1, 2)]):
+        found = tuple(len(labels_of(reference, round=number, role=role)) for role in ("train", "valid", "holdout"))
+        assert found == labels
+    summaries = outcome(reference)["rounds"]
+    assert [s["labels_spent"] for s in summaries] == [22, 28, 34]
+    assert [s["labels"]["holdout"] for s in summaries] == [4, 6, 8]
+    assert json.loads((reference / "verdict.json").read_text())["reason"] == "rounds"
+
+
+def test_every_label_knows_where_it_came_from(reference):
+    chosen = labels_of(reference, role="train", round=1)
+    assert len(chosen) == 3
+    for atoms in chosen:
+        assert atoms.info["chosen_by"] == "adaptntk"
+        assert atoms.info["score"] > 0
+        assert atoms.info["trajectory"].startswith("start 0, ")
+        assert atoms.info["label_seconds"] > 0
+        assert "energy" not in atoms.info  # what the model said is no label
+    with (reference / "ledger.csv").open() as file:
+        ledger = list(csv.DictReader(file))
+    assert {row["hash"] for row in ledger} == {structure_hash(atoms) for atoms in labels_of(reference)}
+    assert all(row["label_seconds"] for row in ledger)
+
+
+def test_picks_are_those_of_the_rule_on_the_pool(reference):
+    for number in (1, 2):
+        uncertainty = load_uncertainty(reference / "rounds" / f"{number - 1:02d}" / "model.ntk", device="cpu")
+        folder = reference / "rounds" / f"{number:02d}"
+        pool = read_structures(folder / "pool.xyz", own=True)
+        (wave,) = json.loads((folder / "picks.json").read_text())["waves"]
+        selection = uncertainty.select(pool, 3)
+        assert [pick["hash"] for pick in wave["picks"]] == [structure_hash(pool[i]) for i in selection.indices]
+        assert [pick["score"] for pick in wave["picks"]] == pytest.approx(selection.scores, rel=1e-6)
+        told = [np.log1p(score / uncertainty.ridge.lam) for score in selection.scores]
+        assert [pick["information"] for pick in wave["picks"]] == pytest.approx(told, rel=1e-6)
+        summary = json.loads((folder / "round.json").read_text())
+        assert summary["information_per_label"] == pytest.approx(np.mean(told), rel=1e-6)
+
+
+def test_errors_are_those_of_the_model_on_the_hold_out(reference):
+    holdout = labels_of(reference, role="holdout")
+    predicted = load_mace(reference / "rounds" / "02" / "model.model", "cpu").predict(holdout)
+    errors = force_rmse(predicted.forces, reference_forces(holdout))
+    stated = outcome(reference)["rounds"][-1]["errors"]
+    assert stated["force_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
+    assert stated["force_rmse_low"] < stated["force_rmse"] < stated["force_rmse_high"]
+
+
+@pytest.mark.parametrize("executor", ["local", "dask"])
+def test_the_executor_does_not_matter(executor, reference, tmp_path):
+    if executor == "dask":
+        pytest.importorskip("distributed", reason="the extra dask is not installed")
+    run, _ = run_campaign(write_config(tmp_path), executor=executor, workers=2)
+    assert outcome(run) == outcome(reference)
+
+
+def test_a_finished_run_is_resumed_at_no_cost_and_can_be_extended(reference, tmp_path):
+    run, verdict = run_campaign(write_config(tmp_path, stop={"rounds": 1}))
+    assert verdict.text == "all 1 rounds are done"
+    with pytest.raises(InputError, match="go on with --resume"):
+        run_campaign(tmp_path / "campaign.yaml")
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
+    run_campaign(tmp_path / "campaign.yaml", resume=True)
+    assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
+    run_campaign(write_config(tmp_path), resume=True)
+    assert outcome(run) == outcome(reference)
+
+
+def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_path):
+    write_structures(tmp_path / "known.xyz", ethanol_frames[:40])
+    write_structures(tmp_path / "pool.xyz", ethanol_frames[40:80])
+    write_structures(tmp_path / "oracle.xyz", ethanol_frames[40:])
+    config = write_config(
+        tmp_path,
+        start={"molecule": None, "labelled": "known.xyz"},
+        explore={"pool": "pool.xyz"},
+        label={"kind": "dataset", "settings": {"file": "oracle.xyz"}},
+        stop={"rounds": 1},
+        select={"method": "lcmd"},
+    )
+    run, _ = run_campaign(config)
+    assert len(labels_of(run, chosen_by="given")) == 40
+    first, last = outcome(run)["rounds"]
+    assert first["labels"] == {"train": 26, "valid": 10, "holdout": 4, "quarantined": 0}
+    assert (first["labels_spent"], last["labels_spent"]) == (0, 6)
+    hidden = {structure_hash(atoms) for atoms in ethanol_frames[40:80]}
+    bought = labels_of(run, round=1)
+    assert {structure_hash(atoms) for atoms in bought} <= hidden
+    # No label of the oracle is anywhere but with the structures that were bought.
+    assert all(
+        "REF_energy" not in atoms.info for atoms in read_structures(run / "rounds" / "01" / "pool.xyz", own=True)
+    )
+
+
+def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_path):
+    write_structures(tmp_path / "start.xyz", ethanol_frames[:3])
+    config = write_config(
+        tmp_path,
+        start={"molecule": None, "structures": "start.xyz", "model": trained.source, "displacement": 0.02},
+        train={"mode": "fine-tune", "epochs": 1, "learning_rate": 1e-6},
+        stop={"rounds": 1},
+    )
+    run, _ = run_campaign(config)
+    models = [load_mace(run / "rounds" / number / "model.model", "cpu") for number in ("00", "01")]
+    given = dict(trained.parameters())
+    for name, tensor in models[0].parameters():
+        assert np.array_equal(tensor.detach(), given[name].detach())
+    moved = max(float((tensor - given[name]).detach().abs().max()) for name, tensor in models[1].parameters())
+    assert 0 < moved < 1e-3
+
+
+def test_information_and_target_end_a_campaign(reference, tmp_path):
+    _, verdict = run_campaign(write_config(tmp_path, stop={"information": 1e3}))
+    assert verdict.reason == "information"
+    folder = tmp_path / "target"
+    folder.mkdir()
+    _, verdict = run_campaign(write_config(folder, stop={"force_rmse": 1e3}))
+    assert verdict.reason == "target"
+    folder = tmp_path / "budget"
+    folder.mkdir()
+    run, verdict = run_campaign(write_config(folder, stop={"labels": 30}))
+    assert verdict.reason == "budget"
+    assert len(labels_of(run)) == 28

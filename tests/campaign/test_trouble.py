@@ -1,0 +1,208 @@
+"""What goes wrong in a campaign: killed drivers and workers, labelers in trouble, disks, users."""
+
+import collections
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from adaptntk.campaign.loop import run_campaign
+from adaptntk.errors import InputError
+from adaptntk.files import locked
+from tests.campaign.conftest import outcome, write_config
+
+# Set it to 20 or more for a thorough search of the moments at which a campaign may be killed.
+KILLS = int(os.environ.get("ADAPTNTK_TEST_KILLS", "4"))
+
+
+def troubled(log="", **arguments):
+    settings = {"calculator": "tests.troubled.Troubled", "arguments": {"log": str(log), **arguments}}
+    return {"kind": "ase", "settings": settings, "time_limit": 5.0}
+
+
+def command(config, *options):
+    return [sys.executable, "-m", "adaptntk", "run", str(config), "--resume", *options]
+
+
+def test_killed_at_random_moments_nothing_is_lost_or_paid_twice(tmp_path):
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    slow = {"seconds": 0.05}
+    whole, _ = run_campaign(write_config(tmp_path / "whole", label=troubled(tmp_path / "whole.log", **slow)))
+    log = tmp_path / "killed.log"
+    config = write_config(
+        tmp_path / "killed", label=troubled(log, **slow), execution={"executor": "local", "workers": 2}
+    )
+    rng = np.random.default_rng(int(os.environ.get("ADAPTNTK_TEST_SEED", "0")))
+    # An interpreter that only starts up teaches nothing: the clock starts with the run directory's lock.
+    kills = 0
+    while kills < KILLS:
+        process = subprocess.Popen(command(config), start_new_session=True)
+        run = tmp_path / "killed" / "runs" / "water"
+        _wait_for(lambda run=run, process=process: _is_locked(run) or process.poll() is not None)
+        try:
+            process.wait(timeout=float(rng.uniform(0.0, 12.0)))
+            assert process.returncode == 0
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+    subprocess.run(command(config), check=True)
+    assert outcome(run) == outcome(whole)
+    paid = collections.Counter(log.read_text().split())
+    assert set(paid.values()) == {1}
+    assert paid.keys() == {path.removesuffix(".xyz") for path in outcome(whole)["labels"]}
+
+
+def _is_locked(run):
+    if not (run / "run.json").exists():
+        return False
+    try:
+        with locked(run):
+            return False
+    except InputError:
+        return True
+
+
+def _wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("trouble", ["fail", "nan", "hang"])
+def test_a_labeler_in_trouble_costs_replacements_only(trouble, tmp_path):
+    share = 0.1 if trouble == "hang" else 0.33
+    label = troubled(trouble=trouble, share=share) | {"time_limit": 1.5}
+    run, verdict = run_campaign(
+        write_config(tmp_path, label=label), executor="local", workers=2 if trouble == "hang" else 1
+    )
+    assert verdict.reason == "rounds"
+    found = outcome(run)
+    assert [s["labels_spent"] for s in found["rounds"]] == [22, 28, 34]
+    assert len(found["quarantine"]) >= 3
+    stories = [json.loads((run / "quarantine" / name).read_text()) for name in found["quarantine"]]
+    story = {"fail": "SCF not converged", "nan": "NaN", "hang": "time limit"}[trouble]
+    assert all(story in attempt["error"] for s in stories for attempt in s["attempts"])
+    assert found["rounds"][-1]["labels"]["quarantined"] == len(stories)
+    # Nothing in quarantine was learnt from, and what replaced it was chosen with what had been learnt.
+    assert not {name.removesuffix(".json") for name in found["quarantine"]} & {
+        name.removesuffix(".xyz") for name in found["labels"]
+    }
+
+
+def test_nothing_can_be_labelled(tmp_path):
+    with pytest.raises(InputError, match=r"too few first structures .* quarantine"):
+        run_campaign(write_config(tmp_path, label=troubled(share=1.0)))
+
+
+def test_a_dask_worker_killed_while_it_labels(reference, tmp_path):
+    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
+    config = write_config(tmp_path, label=troubled(tmp_path / "log", seconds=0.2), stop={"rounds": 1})
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        workers = [worker.process.pid for worker in cluster.workers.values()]
+        locks = tmp_path / "runs" / "water" / "labels" / ".locks"
+        killer = threading.Thread(
+            target=lambda: (_wait_for(lambda: locks.exists() and any(locks.iterdir())), os.kill(workers[0], 9))
+        )
+        killer.start()
+        run, verdict = run_campaign(config, executor="dask", scheduler=cluster.scheduler_address)
+        killer.join()
+    assert verdict.reason == "rounds"
+    found, whole = outcome(run), outcome(reference)
+    assert found["rounds"] == whole["rounds"][:2]
+    assert found["picks"] == whole["picks"][:1]
+    assert set(collections.Counter((tmp_path / "log").read_text().split()).values()) == {1}
+
+
+def test_a_second_driver_is_refused(reference, tmp_path):
+    config, run = copy_of(reference, tmp_path)
+    with locked(run), pytest.raises(InputError, match="another process"):
+        run_campaign(config, resume=True)
+
+
+def copy_of(reference, folder):
+    config = write_config(folder, stop={"rounds": 3})
+    run = folder / "runs" / "water"
+    shutil.copytree(reference, run)
+    return config, run
+
+
+def test_an_edited_configuration_is_refused(reference, tmp_path):
+    copy_of(reference, tmp_path)
+    config = write_config(tmp_path, round={"train": 5}, select={"method": "random"})
+    with pytest.raises(InputError, match=r"round.train: 3 -> 5, select.method: adaptntk -> random"):
+        run_campaign(config, resume=True)
+
+
+@pytest.mark.parametrize("what", ["label", "model", "changed label", "summary"])
+def test_deleted_or_damaged_files_are_noticed(what, reference, tmp_path):
+    config, run = copy_of(reference, tmp_path)
+    label = next((run / "labels").glob("*.xyz"))
+    if what == "label":
+        label.unlink()
+        message = "files were deleted"
+    elif what == "model":
+        (run / "rounds" / "01" / "model.model").unlink()
+        message = "was deleted"
+    elif what == "changed label":
+        label.write_text(label.read_text().replace("H ", "C ", 1))
+        message = "no longer holds the structure"
+    else:
+        (run / "rounds" / "01" / "round.json").write_text("{")
+        message = "changed or damaged"
+    before = sorted(path.name for path in run.rglob("*"))
+    with pytest.raises(InputError, match=message):
+        run_campaign(config, resume=True)
+    assert sorted(path.name for path in run.rglob("*") if path.name != "verdict.json") == [
+        name for name in before if name != "verdict.json"
+    ]
+
+
+def test_a_folder_that_is_no_run_directory_is_left_alone(tmp_path):
+    config = write_config(tmp_path)
+    folder = tmp_path / "runs" / "water"
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="is not empty and no run directory"):
+        run_campaign(config, resume=True)
+    assert [path.name for path in folder.iterdir()] == ["thesis.tex"]
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 300 kB, where the system allows to make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(folder)], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip("a small disk can be mounted by root only")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(small_disk, reference, tmp_path):
+    config = write_config(tmp_path, label=troubled(tmp_path / "log"))
+    run = small_disk / "run"
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(240_000))
+    with pytest.raises(InputError, match=r"No space left|cannot write"):
+        run_campaign(config, output=run)
+    assert not list((run / "quarantine").glob("*"))
+    paid = (tmp_path / "log").read_text().split() if (tmp_path / "log").exists() else []
+    assert len(paid) == len(list((run / "labels").glob("*.xyz")))
+    filler.unlink()
+    with pytest.raises(InputError, match=r"No space left|cannot write"):
+        run_campaign(config, resume=True, output=run)  # now it is the model that does not fit
+    assert len((tmp_path / "log").read_text().split()) == len(list((run / "labels").glob("*.xyz"))) == 22
