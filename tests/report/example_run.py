@@ -39,10 +39,11 @@ def write_run(folder: Path, cool: list[Atoms], hot: list[Atoms], name: str = "et
     holdout: list[Atoms] = []
     for number in range(ROUNDS):
         write_round(folder, number, [frames.pop() for _ in range(POOL + 5)], holdout, better, rng)
-    write_json(
-        folder / "verdict.json",
-        {"stop": True, "reason": "target", "text": "The force RMSE of 60 meV/Å is below the target of 70 meV/Å."},
-    )
+    rmse = 1000 * json.loads((folder / "rounds" / "02" / "round.json").read_text())["errors"]["force_rmse"]
+    met = rmse < 70
+    text = f"The force RMSE of {rmse:.1f} meV/Å is {'below' if met else 'above'} the target of 70 meV/Å"
+    text += "." if met else f" after the {ROUNDS} rounds that were asked for."
+    write_json(folder / "verdict.json", {"stop": True, "reason": "target" if met else "rounds", "text": text})
     return folder
 
 
@@ -51,7 +52,7 @@ def write_round(folder, number, frames, holdout, better, rng) -> None:
     place = folder / "rounds" / f"{number:02d}"
     place.mkdir()
     level = 0.16 * (0.62 * better) ** number
-    picks: list[str] = []
+    picks: list[float] = []
     if number == 0:
         for index, (atoms, temperature, step) in enumerate(frames):
             role = "train" if index < START else "valid" if index < START + VALID else "holdout"
@@ -71,13 +72,13 @@ def write_round(folder, number, frames, holdout, better, rng) -> None:
             "labels": {**roles, "quarantined": len(list((folder / "quarantine").glob("*.json")))},
             "labels_spent": sum(roles.values()),
             **summary,
-            "information_per_label": 0.9 / number if picks else None,
+            "information_per_label": float(np.mean(picks)) if picks else None,
         },
     )
     write_json(place / "seconds.json", {k: v for k, v in SECONDS.items() if number or k not in ("explore", "select")})
 
 
-def explore_and_pick(folder, place, number, frames, level, holdout) -> list[str]:
+def explore_and_pick(folder, place, number, frames, level, holdout) -> list[float]:
     """Two trajectories, of which the hot one was stopped; the second pick fails and is replaced in a second wave."""
     write_json(
         place / "explored.json",
@@ -104,7 +105,7 @@ def explore_and_pick(folder, place, number, frames, level, holdout) -> list[str]
         add_label(folder, original, number, "train", "adaptntk", temperature, step, holdout, entry)
     for atoms, temperature, step in frames[POOL : POOL + NEW_HOLDOUT]:
         add_label(folder, atoms, number, "holdout", "random", temperature, step, holdout)
-    return [entry["hash"] for wave in waves for entry in wave]
+    return [entry_of(pool[i][0])["information"] for i in [*chosen, extra] if i != failed]
 
 
 def trajectory(temperature, steps, frames, stopped_by, reason) -> dict:

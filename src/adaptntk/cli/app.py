@@ -10,8 +10,10 @@ from adaptntk.cli.data import data
 from adaptntk.cli.demo import demo
 from adaptntk.cli.evaluate import evaluate
 from adaptntk.cli.fit import fit
+from adaptntk.cli.report import report
 from adaptntk.cli.score import score
 from adaptntk.cli.select import select
+from adaptntk.cli.status import status
 from adaptntk.cli.train import train
 from adaptntk.version import __version__
 
@@ -36,7 +38,7 @@ def common(
         raise typer.Exit
 
 
-for verb in (train, fit, score, select, evaluate, demo):
+for verb in (train, fit, score, select, evaluate, report, status, demo):
     app.command()(console.one_line_errors(verb))
 app.add_typer(data, name="data")
 app.add_typer(benchmark, name="benchmark")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from adaptntk.report import campaign_figures as figures
 from adaptntk.report import campaign_tables as tables
-from adaptntk.report.run_directory import Run
+from adaptntk.report.run_directory import ROLE_NAMES, Run
 from adaptntk.report.run_progress import progress_of
 from adaptntk.report.viewer import build_viewer
 from adaptntk.version import __version__
@@ -45,6 +45,7 @@ def campaign_page(run: Run, beside: Sequence[Run] = ()) -> str:
     return environment.get_template("campaign.html.jinja").render(
         run=run,
         version=__version__,
+        begun=begun(run),
         headline=headline(run),
         facts=facts(run),
         learning_curve=_safe(figures.learning_curves(runs, names)),
@@ -87,24 +88,31 @@ def headline(run: Run) -> dict[str, Any]:
     }
 
 
+def begun(run: Run) -> str:
+    """When the campaign began, to the minute."""
+    try:
+        moment = datetime.fromisoformat(run.created)
+    except ValueError:
+        return run.created or "at an unknown time"
+    return moment.strftime("%Y-%m-%d %H:%M %Z").strip()
+
+
 def facts(run: Run) -> list[Fact]:
     """What one wants to know first."""
-    finished = [entry.summary for entry in run.finished if entry.summary]
-    last = finished[-1] if finished else {}
-    errors = last.get("errors", {})
-    remark = f"interval {tables.milli(errors['force_rmse_low'])} .. {tables.milli(errors['force_rmse_high'])} meV/Å"
-    if len(finished) > 1:
-        first = finished[0]["errors"]["force_rmse"]
-        remark += f"; {tables.milli(first)} meV/Å after round {finished[0]['round']}"
-    roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {role}" for role in ("train", "valid", "holdout"))
+    errors = run.finished[-1].errors if run.finished else {}
+    remark = "no round is finished yet"
+    if errors:
+        low, high = (tables.milli(errors.get(key)) for key in ("force_rmse_low", "force_rmse_high"))
+        remark = f"interval {low} .. {high} meV/Å"
+    if len(run.finished) > 1:
+        remark += f"; {tables.milli(run.finished[0].errors.get('force_rmse'))} meV/Å at first"
+    roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {name}" for role, name in ROLE_NAMES.items())
     failed = len(run.quarantine)
     return [
         Fact("Force RMSE", f"{tables.milli(errors.get('force_rmse'))} meV/Å", remark),
-        Fact(
-            "Energy MAE", f"{tables.milli(errors.get('energy_mae_per_atom'), '{:.2f}')} meV/atom", "hold-out structures"
-        ),
+        Fact("Energy MAE", f"{tables.milli(errors.get('energy_mae_per_atom'), '{:.2f}')} meV/atom", "hold-out"),
         Fact("Labels", f"{len(run.labels):,}", f"{roles}; {failed:,} failed"),
-        Fact("Rounds", f"{len(finished)}", "finished, the first one is number 0"),
+        Fact("Rounds", f"{len(run.finished)}", "finished, the first one is number 0"),
         Fact("Time", tables.duration(tables.total_seconds(run)), "sum over all steps"),
     ]
 
@@ -115,16 +123,9 @@ def label_cost(run: Run) -> str | None:
     if not seconds:
         return None
     lost = sum(entry.seconds for entry in run.quarantine)
-    text = (
-        f"{len(seconds):,} labels took {tables.duration(sum(seconds))} of computing, {tables.duration(sum(seconds) / len(seconds))} "
-        f"each on average and {tables.duration(max(seconds))} at most"
-    )
+    total, mean, longest = (tables.duration(x) for x in (sum(seconds), sum(seconds) / len(seconds), max(seconds)))
+    text = f"{len(seconds):,} labels took {total} of computing, {mean} each on average and {longest} at most"
     return f"{text}; failed attempts took {tables.duration(lost)}." if run.quarantine else f"{text}."
-
-
-def default_output(run: Run) -> Path:
-    """Beside what it shows."""
-    return run.folder / "report.html"
 
 
 def _safe(svg: str | None) -> Markup | None:

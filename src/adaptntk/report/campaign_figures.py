@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from adaptntk.core.metrics import calibration_bins
 from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS
-from adaptntk.report.run_directory import STEPS, Array, Round, Run
+from adaptntk.report.run_directory import Array, Round, Run, steps_of
 
 RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
 STEP_COLOURS = {
@@ -22,6 +22,7 @@ STEP_COLOURS = {
     "evaluate": "#999999",
 }
 MAX_PANELS = 4
+INTERVAL = ("force_rmse_low", "force_rmse_high")
 STYLE = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -39,9 +40,10 @@ STYLE = {
 def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
     """Force RMSE with its interval against labels spent; the first run is the one of the report."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.2), layout="constrained")
+        figure = Figure(figsize=(10.5, 4.4), layout="constrained")
         axes = figure.subplots()
-        drawn = [_learning_curve(axes, run, name, number) for number, (run, name) in enumerate(zip(runs, names))]
+        pairs = enumerate(zip(runs, names, strict=True))
+        drawn = [_learning_curve(axes, run, name, number) for number, (run, name) in pairs]
         if not any(drawn):
             return None
         axes.set_xlabel("labels spent (training, validation and hold-out)")
@@ -54,11 +56,10 @@ def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
 
 
 def _learning_curve(axes: Axes, run: Run, name: str, number: int) -> bool:
-    points = [entry.summary for entry in run.finished if entry.summary and entry.summary.get("errors")]
+    points = _points(run)
     if not points:
         return False
-    labels = [point["labels_spent"] for point in points]
-    errors = [point["errors"] for point in points]
+    labels, errors = [spent for spent, _ in points], [error for _, error in points]
     middle = 1000 * np.array([error["force_rmse"] for error in errors])
     low, high = (1000 * np.array([error.get(key, error["force_rmse"]) for error in errors]) for key in INTERVAL)
     whiskers = np.maximum(0, [middle - low, high - middle])
@@ -69,15 +70,21 @@ def _learning_curve(axes: Axes, run: Run, name: str, number: int) -> bool:
     return True
 
 
-INTERVAL = ("force_rmse_low", "force_rmse_high")
+def _points(run: Run) -> list[tuple[int, dict[str, float]]]:
+    """Labels spent and errors of each finished round that has them."""
+    return [
+        (int(entry.summary["labels_spent"]), entry.errors)
+        for entry in run.finished
+        if entry.summary and "force_rmse" in entry.errors
+    ]
 
 
 def _spent(runs: Sequence[Run]) -> list[float]:
-    return [entry.summary["labels_spent"] for run in runs for entry in run.finished if entry.summary]
+    return [spent for run in runs for spent, _ in _points(run)]
 
 
 def _errors(runs: Sequence[Run]) -> list[float]:
-    errors = [entry.summary["errors"] for run in runs for entry in run.finished if entry.summary]
+    errors = [error for run in runs for _, error in _points(run)]
     return [1000 * error.get(key, error["force_rmse"]) for error in errors for key in INTERVAL]
 
 
@@ -111,7 +118,7 @@ def uncertainty_panels(rounds: Sequence[Round]) -> str | None:
     if not rounds:
         return None
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(max(2.9 * len(rounds), 5.8), 5.9), layout="constrained")
+        figure = Figure(figsize=(max(2.7 * len(rounds), 5.4), 5.6), layout="constrained")
         panels = figure.subplots(2, len(rounds), squeeze=False)
         pairs = [_known(entry) for entry in rounds]
         positive = np.concatenate([np.concatenate(pair) for pair in pairs])
@@ -171,21 +178,24 @@ def information_panel(rounds: Sequence[Round]) -> str | None:
     if not picked and not means:
         return None
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 3.2), layout="constrained")
+        figure = Figure(figsize=(10.5, 3.2), layout="constrained")
         axes = figure.subplots()
         for entry in picked:
             values = [pick.information for pick in entry.picks if pick.information is not None]
             spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
             axes.plot(entry.number + np.array(spread), values, ".", color=POINTS, alpha=0.6)
-        axes.plot([], [], ".", color=POINTS, label="one pick, from the first to the last of the round")
-        if means:
-            axes.plot(*zip(*means, strict=True), "_", color=ACCENT, markersize=34, markeredgewidth=2, label="per label")
-            axes.lines[-1].set_markersize(26)
-            axes.legend([axes.lines[-2], axes.lines[-1]], ["one pick, in order", "mean per label"], markerscale=0.5)
+        axes.plot([], [], ".", color=POINTS, label="one pick, in order of picking")
+        axes.hlines(
+            [mean for _, mean in means],
+            [number - 0.25 for number, _ in means],
+            [number + 0.25 for number, _ in means],
+            color=ACCENT, linewidth=2, label="mean per label",
+        )  # fmt: skip
+        axes.legend()
         numbers = {entry.number for entry in picked} | {number for number, _ in means}
-        axes.set(xlabel="round", ylabel="information log(1 + U/λ), no unit", xlim=(min(numbers) - 0.6, max(numbers) + 0.6))
+        axes.set(xlabel="round", ylabel="log(1 + U/λ), no unit", xlim=(min(numbers) - 0.6, max(numbers) + 0.6))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         return to_svg(figure)
 
 
@@ -195,17 +205,17 @@ def time_panel(rounds: Sequence[Round]) -> str | None:
     if not timed:
         return None
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8, 0.9 + 0.32 * len(timed) + 0.6), layout="constrained")
+        figure = Figure(figsize=(10.5, 1.5 + 0.32 * len(timed)), layout="constrained")
         axes = figure.subplots()
         longest = max(sum(entry.seconds.values()) for entry in timed)
         unit, divisor = ("s", 1) if longest < 120 else ("min", 60) if longest < 7200 else ("h", 3600)
-        start = np.zeros(len(timed))
-        steps = [*STEPS, *sorted({step for entry in timed for step in entry.seconds} - set(STEPS))]
+        start, names = np.zeros(len(timed)), [str(entry.number) for entry in timed]
+        steps = steps_of(timed)
         for step in steps:
             values = np.array([entry.seconds.get(step, 0.0) for entry in timed]) / divisor
             if values.any():
                 colour = STEP_COLOURS.get(step, "#DDDDDD")
-                axes.barh([str(entry.number) for entry in timed], values, left=start, color=colour, label=step, height=0.62)
+                axes.barh(names, values, left=start, color=colour, label=step, height=0.62)
                 start += values
         axes.invert_yaxis()
         axes.grid(False, axis="y")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptntk.report.run_directory import ROLES, STEPS, Round, Run
+from adaptntk.report.run_directory import ROLE_NAMES, Round, Run, steps_of
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
@@ -33,19 +33,19 @@ class Share:
 def rounds_table(run: Run) -> Table:
     """One line per round: labels, errors, ranking, information, time."""
     heading = (
-        "round", "labels spent", "train / valid / hold-out", "failed", "force RMSE (meV/Å)", "99th percentile (meV/Å)",
-        "energy MAE (meV/atom)", "Spearman", "information per label", "time",
+        "round", "labels spent", "training / validation / hold-out", "failed", "force RMSE (meV/Å)",
+        "99th percentile (meV/Å)", "energy MAE (meV/atom)", "Spearman", "information per label", "time",
     )  # fmt: skip
     return Table(heading, tuple(_round_row(entry) for entry in run.rounds))
 
 
 def _round_row(entry: Round) -> tuple[str, ...]:
     summary = entry.summary or {}
-    labels, errors = summary.get("labels", {}), summary.get("errors", {})
+    labels, errors = summary.get("labels", {}), entry.errors
     return (
         str(entry.number),
         number(summary.get("labels_spent"), "{:,}"),
-        " / ".join(number(labels.get(role), "{:,}") for role in ROLES) if labels else NOTHING,
+        " / ".join(number(labels.get(role), "{:,}") for role in ROLE_NAMES) if labels else NOTHING,
         number(labels.get("quarantined"), "{:,}"),
         force_error(errors),
         milli(errors.get("force_rmse_p99")),
@@ -102,9 +102,13 @@ def _below_bound(error: np.ndarray, bound: np.ndarray) -> str:
 def time_table(run: Run) -> Table:
     """Time of each step of each round, and their sums."""
     timed = [entry for entry in run.rounds if entry.seconds]
-    steps = [step for step in STEPS if any(step in entry.seconds for entry in timed)]
+    steps = steps_of(timed)
     rows = [
-        (str(entry.number), *(_seconds(entry.seconds.get(step)) for step in steps), duration(sum(entry.seconds.values())))
+        (
+            str(entry.number),
+            *(_seconds(entry.seconds.get(step)) for step in steps),
+            duration(sum(entry.seconds.values())),
+        )
         for entry in timed
     ]
     sums = [sum(entry.seconds.get(step, 0.0) for entry in timed) for step in steps]
@@ -126,7 +130,7 @@ def runs_table(runs: Sequence[Run], names: Sequence[str]) -> Table:
     rows = []
     for run, name in zip(runs, names, strict=True):
         last = run.finished[-1].summary or {} if run.finished else {}
-        errors = last.get("errors", {})
+        errors = run.finished[-1].errors if run.finished else {}
         stop = run.verdict and run.verdict.get("stop")
         rows.append(
             (
@@ -155,13 +159,13 @@ def label_shares(run: Run) -> dict[str, list[Share]]:
         return ends[label_round, trajectory] or "ran to its planned end"
 
     counts = {
-        "By role": Counter(label.role for label in run.labels),
+        "By role": Counter(ROLE_NAMES.get(label.role, label.role) for label in run.labels),
         "By who chose it": Counter(label.chosen_by for label in run.labels),
         "By temperature of the dynamics": Counter(
-            "none (not from dynamics)" if label.temperature is None else f"{label.temperature:g} K" for label in run.labels
+            "not from dynamics" if label.temperature is None else f"{label.temperature:g} K" for label in run.labels
         ),
         "By what ended its trajectory": Counter(end(label.round, label.trajectory) for label in run.labels),
-        "By trajectory": Counter(label.trajectory or "none (start or given)" for label in run.labels),
+        "By trajectory": Counter(label.trajectory or "not from an exploration" for label in run.labels),
     }
     return {title: _shares(counter, MAX_TRAJECTORIES) for title, counter in counts.items()}
 

@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import ase.io
 import numpy as np
 from ase import Atoms
 
-from adaptntk.report.run_directory import Pick, Round, Run, read_info
+from adaptntk.report.run_directory import ROLE_NAMES, Pick, Round, Run, read_info
 
 MAX_STRUCTURES = 2000
 # An atom takes about 30 bytes in the page before compression: the browser holds 6 MB of structures at most.
@@ -27,8 +27,13 @@ class Candidate:
     number: int
     round: int
     info: dict[str, Any]
-    pick: Pick | None
-    fate: str
+    pick: Pick | None = None
+    fate: str = ""
+
+    @property
+    def hash(self) -> str:
+        """Its identity, as in the names of label files."""
+        return str(self.info.get("hash", ""))
 
     def read(self) -> Atoms:
         """The structure itself."""
@@ -40,18 +45,22 @@ class Candidate:
 
 def list_candidates(run: Run) -> list[Candidate]:
     """All candidates of all rounds that have an uncertainty."""
-    labelled = {label.hash for label in run.labels}
+    roles = {label.hash: label.role for label in run.labels}
     quarantined = {entry.hash for entry in run.quarantine}
+
+    def fate(name: str, picked: bool) -> str:
+        if name in roles:
+            return "picked" if picked else f"labelled for {ROLE_NAMES.get(roles[name], roles[name])}"
+        if name in quarantined:
+            return "label failed"
+        return "waits for its label" if picked else "not picked"
+
     found = []
     for entry in run.rounds:
         picks = {pick.hash: pick for pick in entry.picks}
         for candidate in _scan(entry):
-            name = candidate.info.get("hash", "")
-            pick = picks.get(name)
-            fate = "not picked"
-            if pick is not None:
-                fate = "label failed" if name in quarantined else "picked" if name in labelled else "waits for its label"
-            found.append(Candidate(**{**vars(candidate), "pick": pick, "fate": fate}))
+            pick = picks.get(candidate.hash)
+            found.append(replace(candidate, pick=pick, fate=fate(candidate.hash, pick is not None)))
     return found
 
 
@@ -92,5 +101,5 @@ def _scan(entry: Round) -> Iterator[Candidate]:
             for _ in range(atoms):
                 file.readline()
             if "ntk_variance" in info:
-                yield Candidate(entry.pool, offset, atoms, number, entry.number, info, None, "")
+                yield Candidate(entry.pool, offset, atoms, number, entry.number, info)
             number += 1

@@ -7,6 +7,7 @@ docs/run-directory.md describes them.
 import csv
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ Array = NDArray[np.float64]
 
 FORMAT = 1
 STEPS = ("explore", "select", "label", "train", "evaluate")
-ROLES = ("train", "valid", "holdout")
+ROLE_NAMES = {"train": "training", "valid": "validation", "holdout": "hold-out"}
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ class Round:
         return [pick for wave in self.waves for pick in wave]
 
     @property
+    def errors(self) -> dict[str, float]:
+        """Errors of its model on the hold-out structures; empty while there are none."""
+        return (self.summary or {}).get("errors") or {}
+
+    @property
     def pool(self) -> Path:
         """The file of candidates, which need not exist."""
         return self.folder / "pool.xyz"
@@ -126,6 +132,12 @@ class Run:
         return [entry for entry in self.rounds if entry.summary is not None]
 
 
+def steps_of(rounds: Iterable[Round]) -> list[str]:
+    """The steps that were timed in any of the rounds, in their order."""
+    timed = {step for entry in rounds for step in entry.seconds}
+    return [*(step for step in STEPS if step in timed), *sorted(timed - set(STEPS))]
+
+
 def read_run(folder: str | Path) -> Run:
     """Read a run directory, or refuse what is none."""
     folder = Path(folder)
@@ -136,7 +148,9 @@ def read_run(folder: str | Path) -> Run:
         raise InputError(f"{folder}: not a run directory, it has no run.json; give the folder that adaptntk run made")
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         found = header.get("format") if isinstance(header, dict) else None
-        raise InputError(f"{folder}: run.json has format {found}, this version reads {FORMAT}; use the one that wrote it")
+        raise InputError(
+            f"{folder}: run.json has format {found}, this version reads {FORMAT}; use the one that wrote it"
+        )
     # Labels are read last: a run that goes on meanwhile then never shows fewer labels than its rounds speak of.
     rounds = tuple(_read_round(path) for path in sorted((folder / "rounds").glob("[0-9]*")) if path.is_dir())
     return Run(

@@ -1,7 +1,9 @@
-"""What a campaign is doing now, told from the files that it has written so far."""
+"""Where a campaign stands and what it is doing now, told from the files that it has written so far."""
 
+import time
 from dataclasses import dataclass
 
+from adaptntk.report.campaign_tables import Table, duration, force_error, number, total_seconds
 from adaptntk.report.run_directory import Round, Run
 
 DOING = {
@@ -20,6 +22,41 @@ class Progress:
     round: int | None
     step: str | None
     text: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """A campaign in a few lines for the terminal."""
+
+    title: str
+    table: Table
+    lines: tuple[str, ...]
+    progress: Progress
+
+
+def status_of(run: Run, now: float | None = None) -> Status:
+    """The rounds as a table, labels and failures so far, and what is going on; ``now`` is the time of asking."""
+    progress = progress_of(run)
+    heading = ("round", "labels", "force RMSE (meV/Å)", "information", "time", "state")
+    rows = tuple(_status_row(run, entry) for entry in run.rounds)
+    failed = f", {len(run.quarantine):,} failed" if run.quarantine else ""
+    lines = [f"{len(run.labels):,} labels{failed}; {duration(total_seconds(run))} in all", progress.text]
+    if progress.round is not None:
+        since = duration(max(0.0, (time.time() if now is None else now) - run.changed))
+        lines.append(f"the newest file was written {since} ago")
+    return Status(f"campaign {run.name}", Table(heading, rows), tuple(lines), progress)
+
+
+def _status_row(run: Run, entry: Round) -> tuple[str, ...]:
+    summary = entry.summary or {}
+    return (
+        str(entry.number),
+        number(summary.get("labels_spent"), "{:,}"),
+        force_error(entry.errors),
+        number(summary.get("information_per_label"), "{:.2f}"),
+        duration(sum(entry.seconds.values())) if entry.seconds else "–",
+        "finished" if entry.summary is not None else unfinished_step(run, entry),
+    )
 
 
 def progress_of(run: Run) -> Progress:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adaptntk.files import check_writable, write_atomically
-from adaptntk.report.run_directory import Run, read_run
+from adaptntk.report.run_directory import read_run
+from adaptntk.report.run_progress import Status, status_of
 from adaptntk.workflows.labels import PathLike
 
 
@@ -26,6 +27,6 @@ def write_report(run: PathLike, output: PathLike | None = None, beside: Sequence
     return path
 
 
-def campaign_status(run: PathLike) -> Run:
-    """``adaptntk status``: what a campaign has done so far; `run_progress.progress_of` says what it is doing."""
-    return read_run(run)
+def campaign_status(run: PathLike) -> Status:
+    """``adaptntk status``: what a campaign has done so far, and which step of which round is unfinished."""
+    return status_of(read_run(run))
