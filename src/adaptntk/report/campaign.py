@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from adaptntk.report import campaign_figures as figures
 from adaptntk.report import campaign_tables as tables
+from adaptntk.report.candidates import MAX_STRUCTURES
 from adaptntk.report.run_directory import ROLE_NAMES, Run
 from adaptntk.report.run_progress import progress_of
 from adaptntk.report.viewer import build_viewer
@@ -33,8 +34,8 @@ class Fact:
     remark: str
 
 
-def campaign_page(run: Run, beside: Sequence[Run] = ()) -> str:
-    """The page; other runs are drawn into the learning curve."""
+def campaign_page(run: Run, beside: Sequence[Run] = (), max_structures: int = MAX_STRUCTURES) -> str:
+    """The page; other runs are drawn into the learning curve, and the viewer holds no more structures than this."""
     runs = [run, *beside]
     names = run_names(runs)
     drawn = figures.rounds_to_draw(run.rounds)
@@ -61,7 +62,7 @@ def campaign_page(run: Run, beside: Sequence[Run] = ()) -> str:
         label_cost=label_cost(run),
         rounds=tables.rounds_table(run),
         quarantine=[(entry, tables.duration(entry.seconds)) for entry in run.quarantine],
-        viewer=build_viewer(run),
+        viewer=build_viewer(run, max_structures),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
-from adaptntk.report.candidates import Candidate, list_candidates, worth_showing
+from adaptntk.report.candidates import MAX_STRUCTURES, Candidate, list_candidates, worth_showing
 from adaptntk.report.run_directory import Run
 
 UNCERTAINTY = "uncertainty"
@@ -32,10 +32,10 @@ class Viewer:
     version: str
 
 
-def build_viewer(run: Run) -> Viewer | None:
+def build_viewer(run: Run, max_structures: int = MAX_STRUCTURES) -> Viewer | None:
     """Pool and picks of all rounds; None where no round has scored candidates yet."""
     candidates = list_candidates(run)
-    shown = worth_showing(candidates)
+    shown = worth_showing(candidates, max_structures)
     if not shown:
         return None
     dataset = viewer_dataset(run.name, shown)
