@@ -93,13 +93,14 @@ def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     axis = axes.xaxis if which == "x" else axes.yaxis
     set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if which == "x" else (axes.set_yscale, axes.set_ylim)
     low, high = min(values), max(values)
-    if low <= 0 or high / low < 2:
+    if low <= 0 or high < 2 * low:
         if which == "y":
             set_limits(0, 1.1 * high)
         return
     set_scale("log")
     set_limits(low / 1.15, high * 1.15)
-    steps = (1.0, 2.0, 5.0) if high / low > 8 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    ratio = high / low
+    steps = (1, 2, 5) if ratio > 8 else (1, 1.5, 2, 3, 4, 5, 7) if ratio > 3 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     axis.set_major_locator(LogLocator(subs=steps))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -93,7 +93,7 @@ def viewer_properties(shown: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
         # A round without calibration has scores only; they colour the map then.
         columns[UNCERTAINTY] = (columns.pop("score U")[0], "", "NTK variance (no calibrated uncertainty in some round)")
     return {
-        name: {"target": "structure", "values": values, "units": unit, "description": description}
+        name: {"target": "structure", "values": values, "description": description, **({"units": unit} if unit else {})}
         for name, (values, unit, description) in columns.items()
         if all(value is not None for value in values)
     }
