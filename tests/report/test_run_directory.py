@@ -144,6 +144,15 @@ def test_damaged_files_are_named(run_folder, tmp_path, name):
         read_run(copy)
 
 
+def test_a_damaged_pool_is_named(run_folder, tmp_path):
+    copy = shutil.copytree(run_folder, tmp_path / "run")
+    path = copy / "rounds" / "01" / "pool.xyz"
+    path.write_text(path.read_text().replace("9\n", "nine\n", 1))
+    with pytest.raises(InputError, match=r"pool\.xyz: cannot be read"):
+        write_report(copy)
+    assert not (copy / "report.html").exists()
+
+
 def test_pool_size(run_folder):
     from adaptntk.report.candidates import list_candidates
 

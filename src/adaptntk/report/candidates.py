@@ -10,7 +10,7 @@ import ase.io
 import numpy as np
 from ase import Atoms
 
-from adaptntk.report.run_directory import ROLE_NAMES, Pick, Round, Run, read_info
+from adaptntk.report.run_directory import ROLE_NAMES, Pick, Round, Run, damaged, read_info
 
 MAX_STRUCTURES = 2000
 # An atom takes about 30 bytes in the page before compression: the browser holds 6 MB of structures at most.
@@ -58,7 +58,7 @@ def list_candidates(run: Run) -> list[Candidate]:
     found = []
     for entry in run.rounds:
         picks = {pick.hash: pick for pick in entry.picks}
-        for candidate in _scan(entry):
+        for candidate in _readable(entry):
             pick = picks.get(candidate.hash)
             found.append(replace(candidate, pick=pick, fate=fate(candidate.hash, pick is not None)))
     return found
@@ -83,6 +83,13 @@ def _evenly(indices: list[int], count: int) -> list[int]:
     if len(indices) <= count:
         return indices
     return [indices[i] for i in np.linspace(0, len(indices) - 1, count).round().astype(int)] if count > 0 else []
+
+
+def _readable(entry: Round) -> list[Candidate]:
+    try:
+        return list(_scan(entry))
+    except ValueError as error:
+        raise damaged(entry.pool, error) from None
 
 
 def _scan(entry: Round) -> Iterator[Candidate]:

@@ -184,10 +184,11 @@ def _read_json(path: Path) -> Any:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
 
 
-def _damaged(path: Path, error: Exception) -> InputError:
+def damaged(path: Path, error: Exception) -> InputError:
+    """What to say of a file that is there but makes no sense."""
     return InputError(f"{path}: cannot be read ({error}); restore it or remove it")
 
 
@@ -210,7 +211,7 @@ def _read_round(folder: Path) -> Round:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, InputError):
             raise
-        raise _damaged(folder, error) from None
+        raise damaged(folder, error) from None
 
 
 def _trajectory(entry: dict[str, Any]) -> Trajectory:
@@ -254,7 +255,7 @@ def _read_label(path: Path) -> Label:
             info.get("label_seconds"),
         )
     except (OSError, KeyError, ValueError) as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
 
 
 def _read_quarantined(path: Path) -> Quarantined:
@@ -270,7 +271,7 @@ def _read_quarantined(path: Path) -> Quarantined:
             sum(float(attempt.get("seconds") or 0.0) for attempt in attempts),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
 
 
 def _last_change(folder: Path) -> float:

@@ -87,7 +87,11 @@ def viewer_properties(shown: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
         "MD step": (_column(shown, "step"), "", "step of the molecular dynamics"),
         "temperature": (_column(shown, "temperature"), "K", "of the molecular dynamics"),
         "fate": ([candidate.fate for candidate in shown], "", "whether it was picked and labelled"),
-        "trajectory": (_column(shown, "trajectory"), "", "the dynamics that it came from"),
+        "trajectory": (
+            [str(candidate.info.get("trajectory", "none")) for candidate in shown],
+            "",
+            "the dynamics that it came from",
+        ),
     }
     if not all(value is not None for value in columns[UNCERTAINTY][0]):
         # A round without calibration has scores only; they colour the map then.
