@@ -30,6 +30,7 @@ from .workbench import FolderWorkbench
 from .workflows.evaluate import evaluate_uncertainty
 from .workflows.fit import fit_other_method, fit_uncertainty
 from .workflows.labels import LabelKeys
+from .workflows.report import campaign_status, write_report
 from .workflows.score import score_structures
 from .workflows.select import select_batch
 from .workflows.train import train_model
@@ -72,6 +73,7 @@ __all__ = [
     "__version__",
     "bait",
     "build_molecule",
+    "campaign_status",
     "check_disjoint",
     "effective_dimension",
     "estimate_features",
@@ -103,5 +105,6 @@ __all__ = [
     "top_b",
     "train",
     "train_model",
+    "write_report",
     "write_structures",
 ]

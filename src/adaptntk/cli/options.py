@@ -9,6 +9,7 @@ from adaptntk.errors import InputError
 from adaptntk.memory import GIBIBYTE
 
 NTKFile = Annotated[Path, typer.Argument(help="The .ntk file that adaptntk fit wrote.", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(help="The run directory of a campaign.", show_default=False)]
 ModelOverride = Annotated[
     Path | None,
     typer.Option("--model", help="The model, when it is not where it was when the .ntk file was written."),

@@ -1,0 +1,234 @@
+"""Figures of a campaign's report, as SVG that stands in the page."""
+
+import io
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from adaptntk.core.metrics import calibration_bins
+from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS
+from adaptntk.report.run_directory import Array, Round, Run, steps_of
+
+RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
+STEP_COLOURS = {
+    "explore": "#4477AA",
+    "select": "#66CCEE",
+    "label": "#CCBB44",
+    "train": "#AA3377",
+    "evaluate": "#999999",
+}
+MAX_PANELS = 4
+INTERVAL = ("force_rmse_low", "force_rmse_high")
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10.5,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "adaptntk",  # the same figure gives the same text
+}
+
+
+def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
+    """Force RMSE with its interval against labels spent; the first run is the one of the report."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+        axes = figure.subplots()
+        pairs = enumerate(zip(runs, names, strict=True))
+        drawn = [_learning_curve(axes, run, name, number) for number, (run, name) in pairs]
+        if not any(drawn):
+            return None
+        axes.set_xlabel("labels spent (training, validation and hold-out)")
+        axes.set_ylabel("force RMSE (meV/Å)")
+        if len(runs) > 1:
+            axes.legend()
+        for axis, values in ((axes.xaxis, _spent(runs)), (axes.yaxis, _errors(runs))):
+            _sensible_scale(axes, axis.axis_name, values)
+        return to_svg(figure)
+
+
+def _learning_curve(axes: Axes, run: Run, name: str, number: int) -> bool:
+    points = _points(run)
+    if not points:
+        return False
+    labels, errors = [spent for spent, _ in points], [error for _, error in points]
+    middle = 1000 * np.array([error["force_rmse"] for error in errors])
+    low, high = (1000 * np.array([error.get(key, error["force_rmse"]) for error in errors]) for key in INTERVAL)
+    whiskers = np.maximum(0, [middle - low, high - middle])
+    axes.errorbar(
+        labels, middle, whiskers, fmt="o-", markersize=5, capsize=3, color=RUN_COLOURS[number % len(RUN_COLOURS)],
+        linewidth=2 if number == 0 else 1.3, label=name, zorder=3 if number == 0 else 2,
+    )  # fmt: skip
+    return True
+
+
+def _points(run: Run) -> list[tuple[int, dict[str, float]]]:
+    """Labels spent and errors of each finished round that has them."""
+    return [
+        (int(entry.summary["labels_spent"]), entry.errors)
+        for entry in run.finished
+        if entry.summary and "force_rmse" in entry.errors
+    ]
+
+
+def _spent(runs: Sequence[Run]) -> list[float]:
+    return [spent for run in runs for spent, _ in _points(run)]
+
+
+def _errors(runs: Sequence[Run]) -> list[float]:
+    errors = [error for run in runs for _, error in _points(run)]
+    return [1000 * error.get(key, error["force_rmse"]) for error in errors for key in INTERVAL]
+
+
+def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
+    """Logarithmic where values span more than a factor of two, and from zero where they do not."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if which == "x" else (axes.set_yscale, axes.set_ylim)
+    low, high = min(values), max(values)
+    if low <= 0 or high < 2 * low:
+        if which == "y":
+            set_limits(0, 1.1 * high)
+        return
+    set_scale("log")
+    set_limits(low / 1.15, high * 1.15)
+    ratio = high / low
+    steps = (1, 2, 5) if ratio > 8 else (1, 1.5, 2, 3, 4, 5, 7) if ratio > 3 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def rounds_to_draw(rounds: Sequence[Round]) -> list[Round]:
+    """At most four rounds whose uncertainties can be compared with errors: the first, the last, and some between."""
+    usable = [entry for entry in rounds if entry.holdout is not None and np.isfinite(entry.holdout.uncertainty).any()]
+    if len(usable) <= MAX_PANELS:
+        return usable
+    return [usable[i] for i in np.linspace(0, len(usable) - 1, MAX_PANELS).round().astype(int)]
+
+
+def uncertainty_panels(rounds: Sequence[Round]) -> str | None:
+    """Error against uncertainty of each hold-out structure, and observed against predicted in bins, for each round."""
+    if not rounds:
+        return None
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(max(2.7 * len(rounds), 5.4), 5.6), layout="constrained")
+        panels = figure.subplots(2, len(rounds), squeeze=False)
+        pairs = [_known(entry) for entry in rounds]
+        positive = np.concatenate([np.concatenate(pair) for pair in pairs])
+        positive = positive[positive > 0]
+        limits = (positive.min() / 1.15, positive.max() * 1.15)
+        for column, (entry, (sigma, error)) in enumerate(zip(rounds, pairs, strict=True)):
+            upper, lower = panels[:, column]
+            upper.scatter(sigma, error, s=14, alpha=0.6, color=POINTS, linewidths=0)
+            _diagonal(upper, limits, f"round {entry.number}: {len(sigma)} structures")
+            _reliability(lower, sigma, error, limits)
+        panels[0, 0].set_ylabel("true force error (meV/Å)")
+        panels[1, 0].set_ylabel("observed RMSE of the bin (meV/Å)")
+        for axes in panels[0]:
+            axes.set_xlabel("uncertainty (meV/Å)")
+        for axes in panels[1]:
+            axes.set_xlabel("predicted for the bin (meV/Å)")
+        return to_svg(figure)
+
+
+def _known(entry: Round) -> tuple[Array, Array]:
+    """Uncertainty and error in meV/Å of the hold-out structures that have both."""
+    assert entry.holdout is not None
+    sigma, error = entry.holdout.uncertainty, entry.holdout.force_error
+    known = np.isfinite(sigma) & np.isfinite(error)
+    return 1000 * sigma[known], 1000 * error[known]
+
+
+def _reliability(axes: Axes, sigma: Array, error: Array, limits: tuple[float, float]) -> None:
+    count = int(np.clip(len(sigma) // 8, 1, 10))
+    predicted, observed = calibration_bins(sigma, error, count)
+    # From d rmse = d mse / (2 rmse), with the standard error of the mean of squares in each bin.
+    bins = np.array_split(error[np.argsort(sigma, kind="stable")], len(observed))
+    spread = np.array([np.std(part**2) / np.sqrt(len(part)) for part in bins]) / (2 * np.maximum(observed, 1e-12))
+    axes.errorbar(predicted, observed, np.minimum(spread, 0.95 * observed), fmt="o", color=ACCENT, markersize=5)
+    _diagonal(axes, limits, "1 bin" if count == 1 else f"{count} bins of about {len(sigma) // count}")
+
+
+def _diagonal(axes: Axes, limits: tuple[float, float], title: str) -> None:
+    axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1, zorder=1)
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, title=title, aspect="equal")
+    steps = np.array([1, 2, 5]) if limits[1] / limits[0] < 30 else np.array([1])
+    ticks = np.concatenate([steps * 10.0**power for power in range(-3, 7)])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(FixedLocator(list(ticks)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def information_panel(rounds: Sequence[Round]) -> str | None:
+    """What each pick was expected to add when it was chosen, and the mean over the labels of a round."""
+    picked = [entry for entry in rounds if any(pick.information is not None for pick in entry.picks)]
+    means = [
+        (entry.number, entry.summary["information_per_label"])
+        for entry in rounds
+        if entry.summary and entry.summary.get("information_per_label") is not None
+    ]
+    if not picked and not means:
+        return None
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for entry in picked:
+            values = [pick.information for pick in entry.picks if pick.information is not None]
+            spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
+            axes.plot(entry.number + np.array(spread), values, ".", color=POINTS, alpha=0.6)
+        axes.plot([], [], ".", color=POINTS, label="one pick, in order of picking")
+        axes.hlines(
+            [mean for _, mean in means],
+            [number - 0.25 for number, _ in means],
+            [number + 0.25 for number, _ in means],
+            color=ACCENT, linewidth=2, label="mean per label",
+        )  # fmt: skip
+        axes.legend()
+        numbers = {entry.number for entry in picked} | {number for number, _ in means}
+        axes.set(xlabel="round", ylabel="log(1 + U/λ), no unit", xlim=(min(numbers) - 0.6, max(numbers) + 0.6))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+        return to_svg(figure)
+
+
+def time_panel(rounds: Sequence[Round]) -> str | None:
+    """Time of each step of each round, as stacked bars."""
+    timed = [entry for entry in rounds if entry.seconds]
+    if not timed:
+        return None
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, 1.5 + 0.32 * len(timed)), layout="constrained")
+        axes = figure.subplots()
+        longest = max(sum(entry.seconds.values()) for entry in timed)
+        unit, divisor = ("s", 1) if longest < 120 else ("min", 60) if longest < 7200 else ("h", 3600)
+        start, names = np.zeros(len(timed)), [str(entry.number) for entry in timed]
+        steps = steps_of(timed)
+        for step in steps:
+            values = np.array([entry.seconds.get(step, 0.0) for entry in timed]) / divisor
+            if values.any():
+                colour = STEP_COLOURS.get(step, "#DDDDDD")
+                axes.barh(names, values, left=start, color=colour, label=step, height=0.62)
+                start += values
+        axes.invert_yaxis()
+        axes.grid(False, axis="y")
+        axes.set(xlabel=f"time ({unit})", ylabel="round")
+        figure.legend(loc="outside upper center", ncols=len(steps))
+        return to_svg(figure)
+
+
+def to_svg(figure: Figure) -> str:
+    """The element alone: without the XML heading and metadata, and as wide as the page allows."""
+    buffer = io.StringIO()
+    nothing = {"Creator": None, "Date": None, "Format": None, "Type": None}
+    figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
