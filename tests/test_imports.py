@@ -20,6 +20,7 @@ ROWS = [
     {"evaluation", "training", "testing"},
     {"workbench"},
     {"report"},
+    {"md"},
     {"workflows"},
     {"benchmark"},
     {"cli"},
