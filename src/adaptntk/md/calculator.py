@@ -8,18 +8,55 @@ from ase.calculators.calculator import CalculationFailed, Calculator, all_change
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.outputs import Properties
 from ase.stress import full_3x3_to_voigt_6_stress
+from torch import Tensor
 
 from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import InputError
 from adaptntk.features import project_gradient
 from adaptntk.methods.entries import CALIBRATED_KEYS, uncertainty_entries, variance_key
 from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.models.protocol import SinglePoint, check_species, single_point
+from adaptntk.models.protocol import Potential, SinglePoint, check_species, single_point
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 
 
-class UncertaintyCalculator(Calculator):
+class PotentialCalculator(Calculator):
+    """A potential without its uncertainty: energy, forces, and the stress of what is periodic in all directions."""
+
+    results: dict[str, Any]
+
+    def __init__(self, potential: Potential) -> None:
+        super().__init__()
+        self.potential = potential
+        self.implemented_properties = [*PHYSICAL]
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: list[str] | None = None,
+        system_changes: list[str] = all_changes,
+    ) -> None:
+        """Fill ``results``; called by ASE."""
+        self._evaluate(atoms, properties, system_changes)
+
+    def _evaluate(
+        self, atoms: Atoms | None, properties: list[str] | None, system_changes: list[str], gradient: bool = False
+    ) -> SinglePoint:
+        Calculator.calculate(self, atoms, properties, system_changes)
+        if "numbers" in system_changes:
+            check_species(self.potential, [self.atoms], "the calculator's atoms")
+        if not np.isfinite(self.atoms.positions).all():
+            raise CalculationFailed("the positions are NaN or infinite")
+        point = single_point(self.potential, self.atoms, gradient)
+        # Another property of the same geometry: what is known of it stays.
+        known = {} if system_changes else self.results
+        self.results = known | {"energy": point.energy, "free_energy": point.energy, "forces": point.forces}
+        if point.stress is not None:
+            self.results["stress"] = full_3x3_to_voigt_6_stress(point.stress)
+        return point
+
+
+class UncertaintyCalculator(PotentialCalculator):
     """Energy, forces and stress of a potential, and how far they can be trusted.
 
     Besides ASE's own properties the results hold ``ntk_variance`` (the raw score U) and, once the uncertainty is
@@ -37,13 +74,11 @@ class UncertaintyCalculator(Calculator):
         coverage: probability stated for ``forces_error_bound``.
     """
 
-    results: dict[str, Any]
-
     def __init__(self, uncertainty: NTKUncertainty, every: int | None = 1, coverage: float = 0.9) -> None:
         if every is not None and every < 1:
             raise InputError(f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
         check_coverage(coverage)
-        super().__init__()
+        super().__init__(uncertainty.potential)
         self.uncertainty = uncertainty
         self.every = every
         self.coverage = coverage
@@ -59,28 +94,16 @@ class UncertaintyCalculator(Calculator):
         system_changes: list[str] = all_changes,
     ) -> None:
         """Fill ``results``; called by ASE."""
-        super().calculate(atoms, properties, system_changes)
-        atoms = self.atoms
-        potential = self.uncertainty.potential
-        if "numbers" in system_changes:
-            check_species(potential, [atoms], "the calculator's atoms")
-        if not np.isfinite(atoms.positions).all():
-            raise CalculationFailed("the positions are NaN or infinite")
-        due = self.every is not None and self._geometries % self.every == 0
+        due = self.every is not None and self._geometries % self.every == 0 and bool(system_changes)
         self._geometries += bool(system_changes)
         asked = any(name in self.uncertainty_keys for name in properties or ())
-        wanted = asked or (due and bool(system_changes))
-        point = single_point(potential, atoms, gradient=wanted)
-        # Another property of the same geometry: what is known of it stays.
-        known = {} if system_changes else self.results
-        self.results = known | _physical(point)
+        point = self._evaluate(atoms, properties, system_changes, gradient=due or asked)
         if point.gradient is not None:
-            self.results |= self._entries(point, atoms)
+            self.results |= self._entries(point.gradient)
 
-    def _entries(self, point: SinglePoint, atoms: Atoms) -> dict[str, float]:
-        uncertainty = self.uncertainty
-        assert point.gradient is not None
-        row = project_gradient(point.gradient, len(atoms), uncertainty.sketch, uncertainty.normalise)
+    def _entries(self, gradient: Tensor) -> dict[str, float]:
+        uncertainty, atoms = self.uncertainty, self.atoms
+        row = project_gradient(gradient, len(atoms), uncertainty.sketch, uncertainty.normalise)
         return uncertainty_entries(uncertainty, uncertainty.score_features(row, [atoms]), 0, self.coverage)
 
     def frame(self, atoms: Atoms) -> Atoms:
@@ -100,10 +123,3 @@ class UncertaintyCalculator(Calculator):
     def export_properties(self) -> Properties:
         """The results that ASE has a name for."""
         return Properties({key: value for key, value in self.results.items() if key in all_properties})
-
-
-def _physical(point: SinglePoint) -> dict[str, Any]:
-    results: dict[str, Any] = {"energy": point.energy, "free_energy": point.energy, "forces": point.forces}
-    if point.stress is not None:
-        results["stress"] = full_3x3_to_voigt_6_stress(point.stress)
-    return results
