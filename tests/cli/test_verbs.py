@@ -159,7 +159,7 @@ def test_demo(tmp_path, run):
 
 
 def test_help_is_quick_and_complete(run):
-    for verb in ("train", "fit", "score", "select", "evaluate", "demo", "data", "benchmark"):
+    for verb in ("train", "fit", "score", "select", "evaluate", "md", "demo", "data", "benchmark"):
         result = run(verb, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.output

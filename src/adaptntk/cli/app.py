@@ -10,6 +10,7 @@ from adaptntk.cli.data import data
 from adaptntk.cli.demo import demo
 from adaptntk.cli.evaluate import evaluate
 from adaptntk.cli.fit import fit
+from adaptntk.cli.md import md
 from adaptntk.cli.score import score
 from adaptntk.cli.select import select
 from adaptntk.cli.train import train
@@ -36,7 +37,7 @@ def common(
         raise typer.Exit
 
 
-for verb in (train, fit, score, select, evaluate, demo):
+for verb in (train, fit, score, select, evaluate, md, demo):
     app.command()(console.one_line_errors(verb))
 app.add_typer(data, name="data")
 app.add_typer(benchmark, name="benchmark")
