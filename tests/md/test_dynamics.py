@@ -97,6 +97,16 @@ def test_a_run_that_blows_up_has_a_reason_and_no_traceback(fitted, parts, timest
     assert all(np.isfinite(frame.positions).all() for frame in run.frames)
 
 
+@pytest.mark.parametrize("rules", [[], [NotFinite()], [ConformalThreshold(0.9, patience=1)]])
+def test_atoms_on_one_another(fitted, parts, rules):
+    """The network's forces and gradient are NaN there."""
+    start = parts["train"][0].copy()
+    start.positions[3] = start.positions[4]
+    run = run_md(fitted, start, SHORT, rules)
+    assert run.stopped.rule == (rules[0].name if rules else NotFinite.name)
+    assert run.frames == []
+
+
 def test_constraints_and_masses_are_kept(fitted, parts):
     start = parts["train"][0].copy()
     start.set_constraint(FixAtoms([0]))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 from ase import Atoms
 from ase.calculators.calculator import CalculationFailed, Calculator, all_changes, all_properties
 from ase.calculators.singlepoint import SinglePointCalculator
@@ -104,7 +105,11 @@ class UncertaintyCalculator(PotentialCalculator):
     def _entries(self, gradient: Tensor) -> dict[str, float]:
         uncertainty, atoms = self.uncertainty, self.atoms
         row = project_gradient(gradient, len(atoms), uncertainty.sketch, uncertainty.normalise)
-        return uncertainty_entries(uncertainty, uncertainty.score_features(row, [atoms]), 0, self.coverage)
+        if bool(torch.isfinite(row).all()):
+            scores = uncertainty.score_features(row, [atoms])
+        else:  # the network breaks down, on atoms that lie on one another for instance: whoever watches must see it
+            scores = uncertainty.scores_of_variance(np.array([np.nan]), [atoms])
+        return uncertainty_entries(uncertainty, scores, 0, self.coverage)
 
     def frame(self, atoms: Atoms) -> Atoms:
         """A copy that keeps the results of this geometry when it is written and read again.

@@ -67,7 +67,6 @@ class UncertaintyRule:
     """
 
     name: ClassVar[str]
-    unit: ClassVar[str] = "eV/Å"
     patience: int
     release: float
 
@@ -93,10 +92,10 @@ class UncertaintyRule:
         if excess is None or excess <= 1.0:
             return None
         threshold = self.threshold(_calibrated(calibration, self.name))
-        return f"{self.describe()} {excess * threshold:.4g} passed {threshold:.4g} {self.unit}".rstrip()
+        return self.sentence(f"{excess * threshold:.4g}", f"{threshold:.4g}")
 
-    def describe(self) -> str:
-        """What the score is called in a sentence."""
+    def sentence(self, score: str, threshold: str) -> str:
+        """The alarm in words."""
         raise NotImplementedError
 
     def check_calibration(self, calibration: Calibration | None) -> None:
@@ -122,7 +121,6 @@ class ConformalThreshold(UncertaintyRule):
     patience: int = 3
     release: float = 0.8
     name: ClassVar[str] = "conformal-threshold"
-    unit: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,8 +132,8 @@ class ConformalThreshold(UncertaintyRule):
     def score(self, variance: float, calibration: Calibration) -> float:
         return variance
 
-    def describe(self) -> str:
-        return f"U is no longer like {self.coverage:.4g} of the calibration structures:"
+    def sentence(self, score: str, threshold: str) -> str:
+        return f"the score {score} passed {threshold}, which {100 * self.coverage:.4g} % of known structures stay below"
 
 
 @dataclass(frozen=True)
@@ -170,8 +168,8 @@ class ErrorLevel(UncertaintyRule):
     def score(self, variance: float, calibration: Calibration) -> float:
         return float(calibration.error_bound(np.array([variance]), self.coverage)[0])
 
-    def describe(self) -> str:
-        return f"the bound of the force error at {self.coverage:.4g}:"
+    def sentence(self, score: str, threshold: str) -> str:
+        return f"the {100 * self.coverage:.4g} % bound of the force error, {score} eV/Å, passed {threshold} eV/Å"
 
 
 @dataclass(frozen=True)
@@ -194,8 +192,8 @@ class RelativeThreshold(UncertaintyRule):
     def score(self, variance: float, calibration: Calibration) -> float:
         return float(calibration.forces.sigma(np.array([variance]))[0])
 
-    def describe(self) -> str:
-        return "the expected force error:"
+    def sentence(self, score: str, threshold: str) -> str:
+        return f"the expected force error {score} eV/Å passed {threshold} eV/Å, {self.factor:.4g} times the usual"
 
 
 def _calibrated(calibration: Calibration | None, name: str) -> Calibration:
