@@ -14,6 +14,12 @@ from .data.xtb_md import build_molecule, sample_md
 from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
 from .evaluation import Evaluation, evaluate
 from .features import estimate_features, extract_features
+from .md.calculator import PotentialCalculator, UncertaintyCalculator
+from .md.dynamics import MDSettings, Trajectory, run_md, watch
+from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes, plan_trajectories
+from .md.monitor import Monitor, StopReason
+from .md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
+from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold, Rule, UncertaintyRule
 from .methods.calibrated import CalibratedMethod, load_method, save_method
 from .methods.load import load_fitted
 from .methods.method import Assessment, Method, MethodState, Workbench
@@ -22,7 +28,7 @@ from .methods.ntk_file import load_uncertainty, save_uncertainty
 from .methods.registry import METHODS, fit_method
 from .models.load import load_potential
 from .models.mace import MACEPotential
-from .models.protocol import Potential, Predictions
+from .models.protocol import Potential, Predictions, SinglePoint
 from .models.torch_module import TorchModulePotential
 from .training import PRESETS, Recipe, Trained, train
 from .version import __version__
@@ -30,6 +36,7 @@ from .workbench import FolderWorkbench
 from .workflows.evaluate import evaluate_uncertainty
 from .workflows.fit import fit_other_method, fit_uncertainty
 from .workflows.labels import LabelKeys
+from .workflows.md import run_simulations
 from .workflows.report import campaign_status, write_report
 from .workflows.score import score_structures
 from .workflows.select import select_batch
@@ -37,37 +44,56 @@ from .workflows.train import train_model
 
 __all__ = [
     "METHODS",
+    "PHYSICAL_RULES",
     "PRESETS",
     "AdaptNTKError",
     "Assessment",
     "CalibratedMethod",
     "Calibration",
+    "ConformalThreshold",
     "Constraints",
     "DualPosterior",
+    "ErrorLevel",
     "Evaluation",
+    "FlyingAtoms",
     "FolderWorkbench",
+    "FusedAtoms",
     "GaussianSketch",
     "IndefiniteMatrixError",
     "InputError",
     "LabelKeys",
     "MACEPotential",
+    "MDJob",
+    "MDSettings",
     "Method",
     "MethodState",
     "MismatchError",
     "ModelError",
+    "Monitor",
     "NTKUncertainty",
     "NoSketch",
+    "NotFinite",
+    "Observation",
     "Posterior",
     "Potential",
+    "PotentialCalculator",
     "Predictions",
     "Recipe",
+    "RelativeThreshold",
+    "Rule",
     "SRHTSketch",
     "Scores",
     "Selection",
+    "SinglePoint",
     "SketchAdvice",
     "SparseSignSketch",
+    "StopReason",
+    "TemperatureLimit",
     "TorchModulePotential",
     "Trained",
+    "Trajectory",
+    "UncertaintyCalculator",
+    "UncertaintyRule",
     "VarianceCalibration",
     "Workbench",
     "__version__",
@@ -75,11 +101,14 @@ __all__ = [
     "build_molecule",
     "campaign_status",
     "check_disjoint",
+    "collect",
+    "displaced",
     "effective_dimension",
     "estimate_features",
     "evaluate",
     "evaluate_uncertainty",
     "extract_features",
+    "fingerprint",
     "fit_method",
     "fit_other_method",
     "fit_uncertainty",
@@ -92,8 +121,12 @@ __all__ = [
     "load_rmd17",
     "load_uncertainty",
     "max_dist",
+    "normal_modes",
+    "plan_trajectories",
     "random",
     "read_structures",
+    "run_md",
+    "run_simulations",
     "sample_md",
     "save_method",
     "save_uncertainty",
@@ -105,6 +138,7 @@ __all__ = [
     "top_b",
     "train",
     "train_model",
+    "watch",
     "write_report",
     "write_structures",
 ]

@@ -96,6 +96,11 @@ def extract_features(
     return rows
 
 
+def project_gradient(gradient: Tensor, atoms: int, sketch: Sketch, normalise: str) -> Tensor:
+    """The feature row of one structure whose gradient (1 x P) is known, as `extract_features` makes it."""
+    return sketch.apply(gradient / float(atoms) ** _power(normalise))
+
+
 def _batches(
     potential: Potential, structures: Sequence[Atoms], most: int, memory_budget: int, progress: Progress
 ) -> Iterator[list[tuple[int, Any]]]:

@@ -159,7 +159,8 @@ def test_demo(tmp_path, run):
 
 
 def test_help_is_quick_and_complete(run):
-    for verb in ("train", "fit", "score", "select", "evaluate", "report", "status", "demo", "data", "benchmark"):
+    verbs = "train fit score select evaluate md run status report demo config data benchmark"
+    for verb in verbs.split():
         result = run(verb, "--help")
         assert result.exit_code == 0
         assert "Usage" in result.output

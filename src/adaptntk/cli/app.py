@@ -11,6 +11,7 @@ from adaptntk.cli.data import data
 from adaptntk.cli.demo import demo
 from adaptntk.cli.evaluate import evaluate
 from adaptntk.cli.fit import fit
+from adaptntk.cli.md import md
 from adaptntk.cli.report import report
 from adaptntk.cli.run import run
 from adaptntk.cli.score import score
@@ -40,7 +41,7 @@ def common(
         raise typer.Exit
 
 
-for verb in (train, fit, score, select, evaluate, run, status, report, demo):
+for verb in (train, fit, score, select, evaluate, md, run, status, report, demo):
     app.command()(console.one_line_errors(verb))
 app.add_typer(config, name="config")
 app.add_typer(data, name="data")

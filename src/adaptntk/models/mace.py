@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from ase import Atoms
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from adaptntk.errors import InputError, ModelError
@@ -24,7 +25,7 @@ from adaptntk.models.mace_fast import unknown_layers
 from adaptntk.models.mace_gradients import FastNetwork
 from adaptntk.models.mace_import import get_neighborhood
 from adaptntk.models.mace_layout import Layout
-from adaptntk.models.protocol import Predictions, choose_device
+from adaptntk.models.protocol import Predictions, SinglePoint, choose_device, energy_gradients_one_by_one
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -236,20 +237,50 @@ class MACEPotential:
         """Rows ``dE(x)/dtheta`` of a batch in one backward pass; None if the network has unknown parts."""
         if not graphs:
             return None
-        # Asked each time: somebody may have frozen or released parameters meanwhile.
-        unknown = self._unknown_layers if self.network is None else self.network.unknown_parameters()
-        if self.network is None or unknown:
-            if not self._announced:
-                more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-                log.warning(
-                    "gradients are computed one structure at a time, several times slower than at once, because this "
-                    "network has parts that adaptntk does not know: %s",
-                    ", ".join(unknown[:3]) + more,
-                )
-                self._announced = True
+        network = self._differentiable()
+        if network is None:
             return None
         layout = self.layout(graphs)
-        return self.network.structure_gradients(self.batch(graphs, layout), layout)
+        return network.structure_gradients(self.batch(graphs, layout), layout)
+
+    def _differentiable(self) -> FastNetwork | None:
+        """The twin, if it knows the gradient of every parameter."""
+        # Asked each time: somebody may have frozen or released parameters meanwhile.
+        unknown = self._unknown_layers if self.network is None else self.network.unknown_parameters()
+        if self.network is not None and not unknown:
+            return self.network
+        if not self._announced:
+            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+            log.warning(
+                "gradients are computed one structure at a time, several times slower than at once, because this "
+                "network has parts that adaptntk does not know: %s",
+                ", ".join(unknown[:3]) + more,
+            )
+            self._announced = True
+        return None
+
+    def single_point(self, atoms: Atoms, gradient: bool = False) -> SinglePoint:
+        """Energy, forces and stress of one structure; with its row ``dE/dtheta`` from the same pass, if wanted."""
+        graph = self.graph(atoms)
+        periodic = bool(atoms.pbc.all())
+        network = self._differentiable() if gradient else None
+        row: Tensor | None = None
+        if network is not None:
+            layout = self.layout([graph])
+            found = network.differentiate(self.batch([graph], layout), layout, strain=periodic)
+            output, forces, row = found.output, found.forces, found.gradients
+            stress = found.strain / torch.linalg.det(graph.cell).abs() if found.strain is not None else None
+        else:
+            output = self.evaluate([graph], compute_force=True, compute_stress=periodic)
+            forces, stress = output["forces"], output["stress"] if periodic else None
+            if gradient:
+                row = energy_gradients_one_by_one(self, [graph])
+        return SinglePoint(
+            float(self.total_energies(output, [len(graph)])[0]),
+            _split(forces, [len(graph)])[0],
+            None if stress is None else stress[0].detach().double().cpu().numpy(),
+            row,
+        )
 
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         starts = range(0, len(structures), batch_size)
@@ -296,8 +327,22 @@ def _neighbours(atoms: Atoms, cutoff: float) -> tuple[np.ndarray, ...]:
     if not atoms.pbc.any():
         # MACE encloses an open system in a box as large as its distance from the origin.
         positions -= positions.mean(axis=0)
+        return positions, *_open_neighbours(positions, cutoff)
     periodic = tuple(bool(direction) for direction in atoms.pbc)
     return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+
+
+def _open_neighbours(positions: np.ndarray, cutoff: float) -> tuple[np.ndarray, ...]:
+    """Edges of a system without periodic images, as `get_neighborhood` gives them.
+
+    MACE's search divides a box around all atoms into cells: an atom that has flown 100 Å away makes it take a second,
+    one at 1,000 Å gigabytes.
+    """
+    pairs = cKDTree(positions).query_pairs(cutoff, output_type="ndarray").T
+    edge_index = np.concatenate([pairs, pairs[::-1]], axis=1).astype(np.int64)
+    nowhere = np.zeros((edge_index.shape[1], 3))
+    box = np.eye(3) * (np.abs(positions).max() + 1) * 5 * cutoff
+    return edge_index, nowhere, nowhere, box
 
 
 def _translation_beyond(cell: np.ndarray, cutoff: float) -> np.ndarray:

@@ -9,7 +9,7 @@ the price of the plain backward pass that it replaces.
 """
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,18 @@ class _Lock:
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return _Lock, ()
+
+
+class Derivatives(NamedTuple):
+    """Of the energies of a batch: the network's results, and what one backward pass gives.
+
+    ``gradients`` are the rows ``dE/dtheta``, ``strain`` is ``dE/d(strain)``, (structures, 3, 3).
+    """
+
+    output: dict[str, Tensor]
+    gradients: Tensor
+    forces: Tensor
+    strain: Tensor | None
 
 
 class FastNetwork:
@@ -68,6 +80,13 @@ class FastNetwork:
 
     def structure_gradients(self, data: dict[str, Tensor], layout: Layout) -> Tensor:
         """Rows ``dE/dtheta`` (structures x all trainable parameters, in the order of the stock network)."""
+        return self.differentiate(data, layout).gradients
+
+    def differentiate(self, data: dict[str, Tensor], layout: Layout, strain: bool = False) -> "Derivatives":
+        """Gradients and forces of every structure, from one forward and one backward pass.
+
+        ``strain`` adds the derivative with respect to a strain of the whole structure.
+        """
         places, start = {}, 0
         for parameter in self._stock.parameters():
             if parameter.requires_grad:
@@ -75,16 +94,28 @@ class FastNetwork:
                 start += parameter.numel()
         context = self._context
         with self._busy.lock, torch.enable_grad():
-            return self._gradients(context, data, layout, places, start)
+            return self._derivatives(context, data, layout, places, start, strain)
 
-    def _gradients(
-        self, context: Context, data: dict[str, Tensor], layout: Layout, places: dict[int, slice], columns: int
-    ) -> Tensor:
+    def _derivatives(
+        self,
+        context: Context,
+        data: dict[str, Tensor],
+        layout: Layout,
+        places: dict[int, slice],
+        columns: int,
+        strain: bool,
+    ) -> "Derivatives":
         context.batch, context.records = layout, []
+        # The network replaces the positions in the dictionary when it strains them.
+        geometry = [data["positions"]]
         try:
-            energy = self._twin(data, compute_force=False)["energy"].sum()
+            output = self._twin(data, compute_force=False, compute_displacement=strain)
+            energy = output["energy"].sum()
+            if strain:
+                geometry.append(output["displacement"])
             outputs = [record.output for record in context.records]
-            gradients = torch.autograd.grad(energy, outputs, allow_unused=True)
+            found = torch.autograd.grad(energy, [*geometry, *outputs], allow_unused=True)
+            by_geometry, gradients = found[: len(geometry)], found[len(geometry) :]
             context.gradients = {
                 (record.leaf, record.key): (gradient, record.saved)
                 for record, gradient in zip(context.records, gradients, strict=True)
@@ -95,6 +126,10 @@ class FastNetwork:
                 for weight, values in leaf.gradients():
                     if id(weight) in places:
                         rows[:, places[id(weight)]] += values
-            return rows
+            # A lone atom's energy does not depend on where it is.
+            slopes = [
+                torch.zeros_like(x) if slope is None else slope for x, slope in zip(geometry, by_geometry, strict=True)
+            ]
+            return Derivatives(output, rows, -slopes[0], slopes[1] if strain else None)
         finally:
             context.batch, context.records, context.gradients = None, None, {}

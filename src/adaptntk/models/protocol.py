@@ -31,6 +31,21 @@ class Predictions:
     node_features: list[Array] | None = None
 
 
+@dataclass(frozen=True)
+class SinglePoint:
+    """What the potential says of one structure; eV and Å.
+
+    Args:
+        stress: 3 x 3, eV/Å^3; None where the structure is not periodic in all directions, or the network has none.
+        gradient: ``dE/dtheta`` (1 x P), where it was asked for.
+    """
+
+    energy: float
+    forces: Array
+    stress: Array | None = None
+    gradient: Tensor | None = None
+
+
 class Potential(Protocol):
     """A trained network that maps a structure to an energy.
 
@@ -103,6 +118,19 @@ def energy_gradients_one_by_one(potential: Potential, graphs: Sequence[Any]) -> 
                 row[start : start + parameter.numel()] = gradient.reshape(-1)
             start += parameter.numel()
     return rows
+
+
+def single_point(potential: Potential, atoms: Atoms, gradient: bool = False) -> SinglePoint:
+    """Energy and forces of one structure, with the gradient over the parameters if it is wanted.
+
+    A potential that can do both in one pass has a method ``single_point(atoms, gradient)``.
+    """
+    own = getattr(potential, "single_point", None)
+    if own is not None:
+        return own(atoms, gradient)
+    predicted = potential.predict([atoms])
+    row = energy_gradients(potential, [potential.graph(atoms)]) if gradient else None
+    return SinglePoint(float(predicted.energies[0]), predicted.forces[0], gradient=row)
 
 
 def check_species(potential: Potential, structures: Sequence[Atoms], name: str) -> None:

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from ase import Atoms
 
 from adaptntk.core import metrics
@@ -16,6 +15,7 @@ from adaptntk.features import estimate_features
 from adaptntk.files import check_writable
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.methods.calibrated import CalibratedMethod
+from adaptntk.methods.entries import uncertainty_entries
 from adaptntk.methods.load import Fitted, load_fitted
 from adaptntk.methods.ntk import NTKUncertainty, Scores
 from adaptntk.models.protocol import check_species
@@ -88,14 +88,7 @@ def announce(uncertainty: NTKUncertainty, frames: Sequence[Atoms], memory_budget
 
 def annotate(atoms: Atoms, uncertainty: Fitted, scores: Scores, index: int, coverage: float) -> Atoms:
     """The frame with its uncertainty in ``info``."""
-    atoms.info[f"{uncertainty.name}_variance"] = float(scores.variance[index])
-    if scores.sigma is None or scores.energy_sigma is None or uncertainty.calibration is None:
-        return atoms
-    atoms.info["forces_uncertainty"] = float(scores.sigma[index])
-    atoms.info["energy_uncertainty"] = float(scores.energy_sigma[index])
-    bound = float(uncertainty.calibration.error_bound(scores.variance[index : index + 1], coverage)[0])
-    if np.isfinite(bound):  # a small calibration set bounds nothing at a high coverage
-        atoms.info["forces_error_bound"] = bound
+    atoms.info.update(uncertainty_entries(uncertainty, scores, index, coverage))
     return atoms
 
 

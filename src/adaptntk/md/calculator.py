@@ -1,0 +1,130 @@
+"""A potential with its uncertainty as an ASE calculator."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from ase.calculators.calculator import CalculationFailed, Calculator, all_changes, all_properties
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.outputs import Properties
+from ase.stress import full_3x3_to_voigt_6_stress
+from torch import Tensor
+
+from adaptntk.core.calibration import check_coverage
+from adaptntk.errors import InputError
+from adaptntk.features import project_gradient
+from adaptntk.methods.entries import CALIBRATED_KEYS, uncertainty_entries, variance_key
+from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.models.protocol import Potential, SinglePoint, check_species, single_point
+
+PHYSICAL = ("energy", "free_energy", "forces", "stress")
+
+
+class PotentialCalculator(Calculator):
+    """A potential without its uncertainty: energy, forces, and the stress of what is periodic in all directions."""
+
+    results: dict[str, Any]
+
+    def __init__(self, potential: Potential) -> None:
+        super().__init__()
+        self.potential = potential
+        self.implemented_properties = [*PHYSICAL]
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: list[str] | None = None,
+        system_changes: list[str] = all_changes,
+    ) -> None:
+        """Fill ``results``; called by ASE."""
+        self._evaluate(atoms, properties, system_changes)
+
+    def _evaluate(
+        self, atoms: Atoms | None, properties: list[str] | None, system_changes: list[str], gradient: bool = False
+    ) -> SinglePoint:
+        Calculator.calculate(self, atoms, properties, system_changes)
+        if "numbers" in system_changes:
+            check_species(self.potential, [self.atoms], "the calculator's atoms")
+        if not np.isfinite(self.atoms.positions).all():
+            raise CalculationFailed("the positions are NaN or infinite")
+        point = single_point(self.potential, self.atoms, gradient)
+        # Another property of the same geometry: what is known of it stays.
+        known = {} if system_changes else self.results
+        self.results = known | {"energy": point.energy, "free_energy": point.energy, "forces": point.forces}
+        if point.stress is not None:
+            self.results["stress"] = full_3x3_to_voigt_6_stress(point.stress)
+        return point
+
+
+class UncertaintyCalculator(PotentialCalculator):
+    """Energy, forces and stress of a potential, and how far they can be trusted.
+
+    Besides ASE's own properties the results hold ``ntk_variance`` (the raw score U) and, once the uncertainty is
+    calibrated, ``energy_uncertainty`` (eV), ``forces_uncertainty`` (eV/Å, the expected root mean square force error of
+    the structure) and ``forces_error_bound`` (eV/Å). The stress is there for structures that are periodic in all
+    directions. Energy, forces and uncertainty come from one pass through the network.
+
+    ASE writes and reads only the properties it knows: `frame` gives a copy of the atoms that keeps the others.
+
+    Args:
+        uncertainty: a fitted uncertainty, with its potential.
+        every: compute the uncertainty at the first geometry and at each k-th new one after it; None for never. In
+            between the results hold none, unless it is asked for by
+            ``calculator.get_property("forces_uncertainty", atoms)``.
+        coverage: probability stated for ``forces_error_bound``.
+    """
+
+    def __init__(self, uncertainty: NTKUncertainty, every: int | None = 1, coverage: float = 0.9) -> None:
+        if every is not None and every < 1:
+            raise InputError(f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
+        check_coverage(coverage)
+        super().__init__(uncertainty.potential)
+        self.uncertainty = uncertainty
+        self.every = every
+        self.coverage = coverage
+        calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
+        self.uncertainty_keys = (variance_key(uncertainty), *calibrated)
+        self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys]
+        self._geometries = 0
+
+    def calculate(
+        self,
+        atoms: Atoms | None = None,
+        properties: list[str] | None = None,
+        system_changes: list[str] = all_changes,
+    ) -> None:
+        """Fill ``results``; called by ASE."""
+        due = self.every is not None and self._geometries % self.every == 0 and bool(system_changes)
+        self._geometries += bool(system_changes)
+        asked = any(name in self.uncertainty_keys for name in properties or ())
+        point = self._evaluate(atoms, properties, system_changes, gradient=due or asked)
+        if point.gradient is not None:
+            self.results |= self._entries(point.gradient)
+
+    def _entries(self, gradient: Tensor) -> dict[str, float]:
+        uncertainty, atoms = self.uncertainty, self.atoms
+        row = project_gradient(gradient, len(atoms), uncertainty.sketch, uncertainty.normalise)
+        if bool(torch.isfinite(row).all()):
+            scores = uncertainty.score_features(row, [atoms])
+        else:  # the network breaks down, on atoms that lie on one another for instance: whoever watches must see it
+            scores = uncertainty.scores_of_variance(np.array([np.nan]), [atoms])
+        return uncertainty_entries(uncertainty, scores, 0, self.coverage)
+
+    def frame(self, atoms: Atoms) -> Atoms:
+        """A copy that keeps the results of this geometry when it is written and read again.
+
+        Energy, forces and stress are in its calculator, uncertainties in ``info``, where extxyz files have them.
+        """
+        if self.calculation_required(atoms, ["energy"]):
+            self.get_property("energy", atoms)
+        frame = atoms.copy()
+        for key in self.uncertainty_keys:
+            frame.info.pop(key, None)
+        frame.info |= {key: self.results[key] for key in self.uncertainty_keys if key in self.results}
+        frame.calc = SinglePointCalculator(frame, **{key: self.results[key] for key in PHYSICAL if key in self.results})
+        return frame
+
+    def export_properties(self) -> Properties:
+        """The results that ASE has a name for."""
+        return Properties({key: value for key, value in self.results.items() if key in all_properties})

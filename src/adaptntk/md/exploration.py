@@ -1,0 +1,209 @@
+"""Where to look for structures that the potential does not know: dynamics, displacements and normal modes."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from ase import Atoms, units
+from ase.calculators.calculator import Calculator
+from ase.optimize import BFGS
+from numpy.typing import NDArray
+
+from adaptntk.data.structures import structure_hash
+from adaptntk.errors import InputError
+from adaptntk.md.calculator import PotentialCalculator
+from adaptntk.md.dynamics import MDSettings
+from adaptntk.md.physical_rules import fused_pair
+from adaptntk.models.protocol import Potential
+
+Array = NDArray[np.float64]
+
+# Softer modes swing so far that a straight line is no longer the path of the atoms.
+SOFTEST_WAVENUMBER = 50.0  # 1/cm
+# Step of the finite differences in Å, and where a relaxation ends in eV/Å.
+DIFFERENCE_STEP = 0.01
+RELAXED = 0.01
+
+
+@dataclass(frozen=True)
+class MDJob:
+    """One trajectory: all that `run_md` needs besides the uncertainty and the rules."""
+
+    start: Atoms
+    settings: MDSettings
+    seed: int
+    start_index: int
+
+
+def plan_trajectories(
+    starts: Sequence[Atoms], temperatures: Sequence[float], settings: MDSettings, seed: int = 0
+) -> list[MDJob]:
+    """Every start at every temperature, each with a seed of its own."""
+    if not starts or not temperatures:
+        raise InputError("exploration needs at least one start and one temperature")
+    seeds = np.random.SeedSequence(seed).generate_state(len(starts) * len(temperatures)).tolist()
+    return [
+        MDJob(start, replace(settings, temperature=temperature), seeds.pop(0), index)
+        for index, start in enumerate(starts)
+        for temperature in temperatures
+    ]
+
+
+def displaced(start: Atoms, count: int, amplitude: float, seed: int = 0) -> list[Atoms]:
+    """Copies with every coordinate moved at random, by ``amplitude`` Å (standard deviation)."""
+    if not amplitude > 0:
+        raise InputError(f"the amplitude of displacements must be positive (Å), not {amplitude}")
+    rng = np.random.default_rng(seed)
+    return [_moved(start, rng.normal(scale=amplitude, size=(len(start), 3))) for _ in range(count)]
+
+
+def normal_modes(
+    source: Potential | Calculator, start: Atoms, count: int, temperature: float, seed: int = 0, relax: bool = True
+) -> list[Atoms]:
+    """Structures drawn from the harmonic motion around a minimum at ``temperature`` (K), classically.
+
+    In mass-weighted coordinates ``q = sqrt(m) x`` the energy is ``sum_k w_k^2 q_k^2 / 2`` over the normal modes, so
+    each ``q_k`` is normal with variance ``kT / w_k^2``. Modes softer than 50 1/cm are treated as if they had 50 1/cm.
+
+    Args:
+        source: a potential, or any ASE calculator.
+        start: where to begin.
+        count: how many structures.
+        relax: go to the minimum first; else ``start`` must be one.
+    """
+    if not temperature > 0:
+        raise InputError(f"the temperature must be positive (K), not {temperature}")
+    minimum = Atoms(numbers=start.numbers, positions=start.positions, cell=start.cell, pbc=start.pbc)
+    minimum.set_masses(start.get_masses())
+    minimum.calc = source if isinstance(source, Calculator) else PotentialCalculator(source)
+    if relax:
+        _relax(minimum)
+    frequencies, modes = vibrations(minimum)
+    # Angular frequency = energy of the wavenumber over hbar, in ASE's units of time.
+    softest = SOFTEST_WAVENUMBER * units.invcm / (units._hbar * units.J * units.s)
+    if frequencies.min(initial=0.0) < -softest:
+        imaginary = int((frequencies < -softest).sum())
+        raise InputError(
+            f"{imaginary} imaginary modes: the structure is no minimum; relax it first, or start elsewhere"
+        )
+    deviation = np.sqrt(units.kB * temperature) / np.maximum(frequencies, softest)
+    rng = np.random.default_rng(seed)
+    weights = np.sqrt(minimum.get_masses())[:, None]
+    return [
+        _moved(minimum, (modes @ (deviation * rng.standard_normal(len(deviation)))).reshape(-1, 3) / weights)
+        for _ in range(count)
+    ]
+
+
+def vibrations(atoms: Atoms) -> tuple[Array, Array]:
+    """Angular frequencies (ASE's units, negative if imaginary) and mass-weighted modes, as columns.
+
+    From central differences of the forces; without translations and, for molecules, rotations.
+    """
+    hessian = _hessian(atoms)
+    weights = np.repeat(np.sqrt(atoms.get_masses()), 3)
+    weighted = hessian / np.outer(weights, weights)
+    rigid = _rigid_motions(atoms)
+    # A basis of everything that is not a motion of the whole.
+    complement = np.linalg.svd(rigid)[0][:, np.linalg.matrix_rank(rigid) :]
+    values, vectors = np.linalg.eigh(complement.T @ weighted @ complement)
+    return np.sign(values) * np.sqrt(np.abs(values)), complement @ vectors
+
+
+def _hessian(atoms: Atoms) -> Array:
+    moving, rows = atoms.copy(), []
+    moving.calc = atoms.calc
+    for index in np.ndindex(len(atoms), 3):
+        forces = []
+        for sign in (1, -1):
+            moving.positions = atoms.positions
+            moving.positions[index] += sign * DIFFERENCE_STEP
+            forces.append(moving.get_forces().ravel())
+        rows.append((forces[1] - forces[0]) / (2 * DIFFERENCE_STEP))
+    hessian = np.array(rows)
+    return (hessian + hessian.T) / 2
+
+
+def _rigid_motions(atoms: Atoms) -> Array:
+    """Mass-weighted translations and, where nothing is periodic, rotations, as columns (some may be dependent)."""
+    weights = np.sqrt(atoms.get_masses())[:, None]
+    arms = atoms.positions - atoms.get_center_of_mass()
+    axes = np.eye(3)
+    motions = [np.broadcast_to(axis, arms.shape) for axis in axes]
+    if not atoms.pbc.any():
+        motions += [np.cross(axis, arms) for axis in axes]
+    return np.array([(weights * motion).ravel() for motion in motions]).T
+
+
+def _relax(atoms: Atoms) -> None:
+    optimiser = BFGS(atoms, logfile=None)
+    if not optimiser.run(fmax=RELAXED, steps=500):
+        raise InputError("the structure did not relax in 500 steps: the model may have no minimum near it")
+
+
+def collect(
+    frames: Iterable[Atoms],
+    threshold: float | None = None,
+    known_hashes: Collection[str] = (),
+    min_distance: float = 0.05,
+    fused: float = 0.5,
+) -> list[Atoms]:
+    """Frames worth a label: uncertain, finite, not fused, and no two nearly the same.
+
+    Args:
+        frames: with ``ntk_variance`` in ``info``, as `run_md` leaves them, where there is a threshold.
+        threshold: the raw score that a frame must pass, for instance ``calibration.variance_threshold(0.95)``; None for
+            any.
+        known_hashes: of structures that are labelled already.
+        min_distance: smallest difference to a frame taken before it, in Å: see `fingerprint`.
+        fused: atoms nearer than this fraction of the sum of their covalent radii are on one another.
+    """
+    known = set(known_hashes)
+    taken: list[Atoms] = []
+    prints: dict[bytes, list[Array]] = {}
+    for frame in frames:
+        if not _usable(frame, threshold, fused):
+            continue
+        digest = structure_hash(frame)
+        if digest in known:
+            continue
+        known.add(digest)
+        alike = prints.setdefault(np.sort(frame.numbers).tobytes(), [])
+        own = fingerprint(frame)
+        # A lone atom has no distances: the sum is empty, and so is the difference.
+        squares = [np.sum((own - other) ** 2) / max(1, len(own)) for other in alike]
+        if min(squares, default=np.inf) < min_distance**2:
+            continue
+        alike.append(own)
+        taken.append(frame)
+    return taken
+
+
+def _usable(frame: Atoms, threshold: float | None, fused: float) -> bool:
+    if not np.isfinite(frame.positions).all():
+        return False
+    if threshold is not None:
+        if "ntk_variance" not in frame.info:
+            raise InputError("a frame has no ntk_variance: score the frames first, or collect them without a threshold")
+        if not frame.info["ntk_variance"] > threshold:
+            return False
+    return fused_pair(frame, fused) is None
+
+
+def fingerprint(atoms: Atoms) -> Array:
+    """Distances of all pairs of atoms, sorted within each pair of elements: the same after rotation and renumbering.
+
+    Structures of one composition differ by the root mean square of the difference of their fingerprints, in Å. Mirror
+    images do not differ; periodic structures are compared by nearest images.
+    """
+    first, second = np.triu_indices(len(atoms), 1)
+    distances = atoms.get_all_distances(mic=bool(atoms.pbc.any()))[first, second]
+    low = np.minimum(atoms.numbers[first], atoms.numbers[second])
+    high = np.maximum(atoms.numbers[first], atoms.numbers[second])
+    order = np.lexsort((distances, high, low))
+    return distances[order]
+
+
+def _moved(atoms: Atoms, displacement: Array) -> Atoms:
+    """Only the geometry: labels belong to the place where the atoms were."""
+    return Atoms(numbers=atoms.numbers, positions=atoms.positions + displacement, cell=atoms.cell, pbc=atoms.pbc)

@@ -1,0 +1,63 @@
+"""Watching a simulation: counts alarms and says when, and why, to stop."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adaptntk.core.calibration import Calibration
+from adaptntk.md.rules import Observation, Rule, UncertaintyRule
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why a run ended: the rule, what happened, and at which step."""
+
+    rule: str
+    text: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.text} ({self.rule})"
+
+
+class Monitor:
+    """Applies rules to one observation after the other; one monitor for each run.
+
+    Args:
+        rules: what must not happen.
+        calibration: of the uncertainty, which uncertainty rules need.
+    """
+
+    def __init__(self, rules: Sequence[Rule], calibration: Calibration | None = None) -> None:
+        self.rules = tuple(rules)
+        self.calibration = calibration
+        self._alarms = [0] * len(self.rules)
+        check_rules(rules, calibration)
+
+    def observe(self, observation: Observation) -> StopReason | None:
+        """Look at the next moment; the reason to stop, if there is one."""
+        for place, rule in enumerate(self.rules):
+            reason = rule.check(observation, self.calibration)
+            if isinstance(rule, UncertaintyRule):
+                reason = self._patiently(place, rule, observation, reason)
+            if reason is not None:
+                return StopReason(rule.name, reason, observation.step)
+        return None
+
+    def _patiently(self, place: int, rule: UncertaintyRule, observation: Observation, alarm: str | None) -> str | None:
+        """Count the alarm, or forget those before once the score is well below the threshold."""
+        if alarm is not None:
+            self._alarms[place] += 1
+            if self._alarms[place] >= rule.patience:
+                return alarm if rule.patience == 1 else f"{alarm}, alarm {self._alarms[place]}"
+            return None
+        excess = rule.excess(observation, self.calibration)
+        if excess is not None and excess < rule.release:
+            self._alarms[place] = 0
+        return None
+
+
+def check_rules(rules: Sequence[Rule], calibration: Calibration | None) -> None:
+    """Refuse rules that this calibration cannot decide, before anything is computed."""
+    for rule in rules:
+        if isinstance(rule, UncertaintyRule):
+            rule.check_calibration(calibration)

@@ -1,0 +1,142 @@
+"""Rules that end a run at once: what no trustworthy simulation does, whatever the uncertainty says."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from ase import Atoms
+from ase.data import covalent_radii
+from ase.neighborlist import neighbor_list
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial import cKDTree
+
+from adaptntk.core.calibration import Calibration
+from adaptntk.errors import InputError
+from adaptntk.md.rules import Observation, Rule
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NotFinite:
+    """Positions, energy, forces or the score are NaN or infinite."""
+
+    name: ClassVar[str] = "not-finite"
+
+    def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
+        values = {
+            "positions": observation.atoms.positions,
+            "energy": observation.energy,
+            "forces": observation.forces,
+            "uncertainty": observation.variance,
+        }
+        for name, value in values.items():
+            if value is not None and not np.isfinite(value).all():
+                return f"{name}: NaN or infinite"
+        return None
+
+
+@dataclass(frozen=True)
+class TemperatureLimit:
+    """``T > kelvin`` or ``T > factor x target`` (K), whichever is lower: the run explodes.
+
+    The temperature of N atoms scatters by ``sqrt(2/3N)`` of itself, 27 % for nine atoms: a factor below 2 fires by
+    chance.
+    """
+
+    factor: float | None = 5.0
+    kelvin: float | None = None
+    name: ClassVar[str] = "temperature-limit"
+
+    def __post_init__(self) -> None:
+        if self.factor is None and self.kelvin is None:
+            raise InputError("a temperature limit needs a factor or a temperature in K")
+        for value in (self.factor, self.kelvin):
+            if value is not None and not value > 0:
+                raise InputError(f"a temperature limit must be positive, not {value}")
+
+    def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
+        limits = [self.kelvin] if self.kelvin is not None else []
+        if self.factor is not None and observation.target is not None:
+            limits.append(self.factor * observation.target)
+        limit = min(limits, default=math.inf)
+        if observation.temperature <= limit:
+            return None
+        return f"the temperature {observation.temperature:.0f} K passed {limit:.0f} K"
+
+
+@dataclass(frozen=True)
+class FusedAtoms:
+    """``d_ij < fraction x (r_i + r_j)`` (Å), r the covalent radii: two atoms are on one another."""
+
+    fraction: float = 0.5
+    name: ClassVar[str] = "fused-atoms"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction < 1:
+            raise InputError(f"the fraction of a bond must lie between 0 and 1, not {self.fraction}")
+
+    def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
+        if not np.isfinite(observation.atoms.positions).all():
+            return None  # for another rule to say
+        pair = fused_pair(observation.atoms, self.fraction)
+        if pair is None:
+            return None
+        first, second, distance = pair
+        symbols = observation.atoms.symbols
+        return f"{symbols[first]}{first} and {symbols[second]}{second} are {distance:.2f} Å apart"
+
+
+@dataclass(frozen=True)
+class FlyingAtoms:
+    """More fragments than at the start, when atoms closer than ``distance`` (Å) belong together."""
+
+    distance: float = 4.0
+    name: ClassVar[str] = "flying-atoms"
+
+    def __post_init__(self) -> None:
+        if not self.distance > 0:
+            raise InputError(f"the distance of fragments must be positive (Å), not {self.distance}")
+
+    def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
+        if not np.isfinite(observation.atoms.positions).all():
+            return None  # for another rule to say
+        count, member = fragments(observation.atoms, self.distance)
+        if count <= 1 or count <= fragments(observation.start, self.distance)[0]:
+            return None
+        smallest = int(np.argmin(np.bincount(member)))
+        lost = observation.atoms.symbols[member == smallest].get_chemical_formula()
+        return f"{lost} is more than {self.distance:.4g} Å from everything else"
+
+
+def fused_pair(atoms: Atoms, fraction: float) -> tuple[int, int, float] | None:
+    """The first pair of atoms nearer than that fraction of the sum of their covalent radii, and its distance."""
+    radii = covalent_radii[atoms.numbers]
+    first, second, distance = _pairs(atoms, 2 * fraction * float(radii.max()))
+    near = np.flatnonzero(distance < fraction * (radii[first] + radii[second]))
+    if not len(near):
+        return None
+    return int(first[near[0]]), int(second[near[0]]), float(distance[near[0]])
+
+
+def fragments(atoms: Atoms, distance: float) -> tuple[int, NDArray[np.int64]]:
+    """How many groups of atoms there are with no neighbour within ``distance`` outside, and the group of each atom."""
+    first, second, _ = _pairs(atoms, distance)
+    links = coo_array((np.ones(len(first)), (first, second)), shape=(len(atoms), len(atoms)))
+    return connected_components(links, directed=False)
+
+
+def _pairs(atoms: Atoms, cutoff: float) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """Pairs of atoms within the cutoff, periodic images included."""
+    if atoms.pbc.any():
+        first, second, distance = neighbor_list("ijd", atoms, cutoff)
+        return first, second, distance
+    pairs = cKDTree(atoms.positions).query_pairs(cutoff, output_type="ndarray")
+    first, second = pairs[:, 0], pairs[:, 1]
+    return first, second, np.linalg.norm(atoms.positions[first] - atoms.positions[second], axis=1)
+
+
+PHYSICAL_RULES: tuple[Rule, ...] = (NotFinite(), TemperatureLimit(), FusedAtoms(), FlyingAtoms())

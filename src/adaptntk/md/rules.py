@@ -1,0 +1,212 @@
+"""When a simulation should stop: rules, each with a formula and a unit.
+
+Uncertainty rules compare a score with a threshold, and have patience: the run ends at the ``patience``-th alarm, and
+the count begins anew only once the score has fallen below ``release`` times the threshold. So one noisy frame does not
+end a run, and a short dip does not hide a trend. Physical rules (``physical_rules.py``) end the run at once.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+from adaptntk.core.calibration import Calibration, check_coverage
+from adaptntk.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A simulation at one moment.
+
+    Args:
+        step: steps since the start.
+        time: fs since the start.
+        atoms: the geometry.
+        start: the geometry at the start.
+        temperature: of the nuclei, K.
+        target: the thermostat's temperature, K; None without one.
+        energy, forces: what the potential says, eV and eV/Å.
+        variance: the raw score U.
+        sigma: expected root mean square force error, eV/Å.
+        bound: conformal bound of the force error, eV/Å.
+    """
+
+    step: int
+    time: float
+    atoms: Atoms
+    start: Atoms
+    temperature: float
+    target: float | None = None
+    energy: float | None = None
+    forces: Array | None = None
+    variance: float | None = None
+    sigma: float | None = None
+    bound: float | None = None
+
+
+class Rule(Protocol):
+    """Something a simulation must not do."""
+
+    name: ClassVar[str]
+
+    def check(self, observation: Observation, calibration: Calibration | None) -> str | None:
+        """Why the rule is broken, in one line; None when it is not."""
+
+
+class UncertaintyRule:
+    """A rule that compares a score of the structure with a threshold.
+
+    Args:
+        patience: alarms until the run ends.
+        release: fraction of the threshold below which the score must fall for the count to begin anew.
+    """
+
+    name: ClassVar[str]
+    patience: int
+    release: float
+
+    def threshold(self, calibration: Calibration) -> float:
+        """What the score must not pass; an `InputError` if the calibration cannot say."""
+        raise NotImplementedError
+
+    def score(self, variance: float, calibration: Calibration) -> float:
+        """What is compared with the threshold."""
+        raise NotImplementedError
+
+    def excess(self, observation: Observation, calibration: Calibration | None) -> float | None:
+        """Score over threshold: above 1 is an alarm. None for a moment without uncertainty."""
+        if observation.variance is None:
+            return None
+        calibration = _calibrated(calibration, self.name)
+        return self.score(observation.variance, calibration) / self.threshold(calibration)
+
+    def check(self, observation: Observation, calibration: Calibration | None) -> str | None:
+        """Why this is an alarm; None when it is not."""
+        excess = self.excess(observation, calibration)
+        # A score that is no number is an alarm too.
+        if excess is None or excess <= 1.0:
+            return None
+        threshold = self.threshold(_calibrated(calibration, self.name))
+        return self.sentence(f"{excess * threshold:.4g}", f"{threshold:.4g}")
+
+    def sentence(self, score: str, threshold: str) -> str:
+        """The alarm in words."""
+        raise NotImplementedError
+
+    def check_calibration(self, calibration: Calibration | None) -> None:
+        """Refuse a calibration that cannot give the threshold."""
+        self.threshold(_calibrated(calibration, self.name))
+
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise InputError(f"patience is a number of alarms, at least 1, not {self.patience}")
+        if not 0 < self.release <= 1:
+            raise InputError(f"release must lie between 0 and 1, not {self.release}")
+
+
+@dataclass(frozen=True)
+class ConformalThreshold(UncertaintyRule):
+    """``U > q``, with q the conformal quantile of the calibration structures' scores at ``coverage``.
+
+    A structure drawn like the calibration set passes it with probability ``1 - coverage``. Frames that follow one
+    another are alike, so alarms come in runs.
+    """
+
+    coverage: float = 0.99
+    patience: int = 3
+    release: float = 0.8
+    name: ClassVar[str] = "conformal-threshold"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_coverage(self.coverage)
+
+    def threshold(self, calibration: Calibration) -> float:
+        return _finite(calibration.variance_threshold(self.coverage), self.coverage, calibration)
+
+    def score(self, variance: float, calibration: Calibration) -> float:
+        return variance
+
+    def sentence(self, score: str, threshold: str) -> str:
+        return f"the score {score} passed {threshold}, which {100 * self.coverage:.4g} % of known structures stay below"
+
+
+@dataclass(frozen=True)
+class ErrorLevel(UncertaintyRule):
+    """``sigma(U) q > level`` (eV/Å): the bound that the force error keeps with probability ``coverage`` passes a level.
+
+    q is the conformal quantile of error over sigma. The probability is that of structures like the calibration set; far
+    from it the bound is an extrapolation.
+    """
+
+    level: float
+    coverage: float = 0.9
+    patience: int = 3
+    release: float = 0.8
+    name: ClassVar[str] = "error-level"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_coverage(self.coverage)
+        if not self.level > 0:
+            raise InputError(f"the error level must be positive (eV/Å), not {self.level}")
+
+    def threshold(self, calibration: Calibration) -> float:
+        smallest = _finite(self.score(0.0, calibration), self.coverage, calibration)
+        if smallest >= self.level:
+            raise InputError(
+                f"the error level {self.level:.4g} eV/Å can never be kept: the bound at {self.coverage:.4g} is "
+                f"{smallest:.4g} eV/Å even where the score is 0; raise the level or train the model better"
+            )
+        return self.level
+
+    def score(self, variance: float, calibration: Calibration) -> float:
+        return float(calibration.error_bound(np.array([variance]), self.coverage)[0])
+
+    def sentence(self, score: str, threshold: str) -> str:
+        return f"the {100 * self.coverage:.4g} % bound of the force error, {score} eV/Å, passed {threshold} eV/Å"
+
+
+@dataclass(frozen=True)
+class RelativeThreshold(UncertaintyRule):
+    """``sigma > factor x median sigma`` of the calibration structures (eV/Å)."""
+
+    factor: float = 2.0
+    patience: int = 3
+    release: float = 0.8
+    name: ClassVar[str] = "relative-threshold"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.factor > 0:
+            raise InputError(f"the factor of the typical uncertainty must be positive, not {self.factor}")
+
+    def threshold(self, calibration: Calibration) -> float:
+        return self.factor * float(np.median(calibration.forces.sigma(calibration.variances)))
+
+    def score(self, variance: float, calibration: Calibration) -> float:
+        return float(calibration.forces.sigma(np.array([variance]))[0])
+
+    def sentence(self, score: str, threshold: str) -> str:
+        return f"the expected force error {score} eV/Å passed {threshold} eV/Å, {self.factor:.4g} times the usual"
+
+
+def _calibrated(calibration: Calibration | None, name: str) -> Calibration:
+    if calibration is None:
+        raise InputError(f"the rule {name} needs a calibrated uncertainty: fit with a labelled validation set")
+    return calibration
+
+
+def _finite(threshold: float, coverage: float, calibration: Calibration) -> float:
+    if math.isfinite(threshold):
+        return threshold
+    needed = math.ceil(coverage / (1 - coverage))
+    raise InputError(
+        f"{len(calibration.variances)} calibration structures say nothing at a coverage of {coverage:.4g}: lower it, "
+        f"or calibrate on at least {needed}"
+    )
