@@ -95,7 +95,6 @@ def _run_round(run: RunDirectory, here: Round, worker: rounds.Worker) -> None:
     log.info("round %d: train", number)
     with here.timed("train"):
         rounds.learn(run, number, worker)
-    with here.timed("fit"):
         rounds.fit(run, number, worker)
     run.write_ledger()
     with here.timed("evaluate"):

@@ -12,7 +12,7 @@ from ase import Atoms
 
 from adaptntk.campaign import jobs
 from adaptntk.campaign.config import Labels
-from adaptntk.campaign.run_directory import Round, RunDirectory, read_json
+from adaptntk.campaign.run_directory import Clock, Round, RunDirectory, read_json
 from adaptntk.core import metrics
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.data.structures import (
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 # Structures from which the random labels are drawn, for each one wanted: what fails is replaced.
 SPARE = 3
 BOOTSTRAPS = 2000
+# Of the bound on the error of a hold-out structure.
+BOUND_COVERAGE = 0.9
 
 
 class Worker:
@@ -114,7 +116,8 @@ def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
     """Choose a batch, label it, and replace what failed by the next best, until it is complete."""
     here, before, wanted = run.round(number), run.round(number - 1), run.config.round
     supply = iter(_read(here.random))
-    with here.timed("label"):
+    clock = Clock()
+    with clock.of("label"):
         for role in ("valid", "holdout"):
             label_random(run, worker, number, role, getattr(wanted, role), supply, "random")
     pool = _read(here.pool)
@@ -126,7 +129,7 @@ def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
     place = {identity: index for index, identity in enumerate(hashes)}
     while True:
         for wave in waves:
-            with here.timed("label"):
+            with clock.of("label"):
                 worker.label([_with_provenance(pool[place[p["hash"]]], number, p, run) for p in wave])
         chosen = [pick["hash"] for wave in waves for pick in wave]
         known = {path.stem for path in (run.path / "labels").glob("*.xyz")}
@@ -135,8 +138,9 @@ def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
         excluded = [identity in set(chosen) | run.known_hashes() for identity in hashes]
         missing = min(missing, excluded.count(False))
         if missing <= 0:
+            here.add_seconds(clock.seconds)
             return
-        with here.timed("select"):
+        with clock.of("select"):
             rows = rows if rows is not None else _features(run, before, pool, worker)
             picked = [place[identity] for identity in labelled]
             seed = _seed(run, number, len(waves))
@@ -189,7 +193,7 @@ def evaluate(run: RunDirectory, number: int) -> None:
     assert uncertainty.calibration is not None
     errors = metrics.force_rmse(found.forces, reference_forces(holdout))
     energy_errors = np.abs(found.energies - reference_energies(holdout))
-    bounds = uncertainty.calibration.error_bound(found.variance, 0.9)
+    bounds = uncertainty.calibration.error_bound(found.variance, BOUND_COVERAGE)
     write_table(
         here.folder / "holdout.csv",
         {
@@ -210,6 +214,8 @@ def evaluate(run: RunDirectory, number: int) -> None:
             "labels": {role: len(run.labelled(role)) for role in ("train", "valid", "holdout")}
             | {"quarantined": len(list((run.path / "quarantine").glob("*.json")))},
             "labels_spent": run.labels_spent(),
+            "confidence": run.config.stop.confidence,
+            "coverage": BOUND_COVERAGE,
             "errors": force_error_interval(errors, sizes, run.config.stop.confidence, run.config.seed)
             | {
                 "force_rmse_p99": float(np.quantile(errors, 0.99)),

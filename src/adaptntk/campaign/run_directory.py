@@ -121,12 +121,31 @@ class Round:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Remember how long a step takes, summed over interruptions."""
-        began = time.perf_counter()
-        yield
+        """Remember how long a step took."""
+        clock = Clock()
+        with clock.of(step):
+            yield
+        self.add_seconds(clock.seconds)
+
+    def add_seconds(self, seconds: dict[str, float]) -> None:
+        """Remember how long steps took that are complete now; the time before an interruption is lost."""
         path = self.folder / "seconds.json"
         known = read_json(path) if path.exists() else {}
-        write_json(path, known | {step: round(known.get(step, 0.0) + time.perf_counter() - began, 3)})
+        write_json(path, known | {step: round(known.get(step, 0.0) + spent, 3) for step, spent in seconds.items()})
+
+
+class Clock:
+    """Sums the time of steps that come in turns."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def of(self, step: str) -> Iterator[None]:
+        """Count what is done now as part of that step."""
+        began = time.perf_counter()
+        yield
+        self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - began
 
 
 @contextmanager

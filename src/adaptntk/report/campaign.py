@@ -20,6 +20,7 @@ from adaptntk.version import __version__
 VERDICTS = {
     "target": "Target reached",
     "information": "Little left to learn",
+    "candidates": "Nothing new found",
     "budget": "Label budget spent",
     "rounds": "Planned rounds done",
 }
@@ -63,6 +64,7 @@ def campaign_page(run: Run, beside: Sequence[Run] = (), max_structures: int = MA
         rounds=tables.rounds_table(run),
         quarantine=[(entry, tables.duration(entry.seconds)) for entry in run.quarantine],
         viewer=build_viewer(run, max_structures),
+        coverage=next((e.summary["coverage"] for e in run.finished if e.summary and "coverage" in e.summary), None),
     )
 
 
@@ -104,7 +106,7 @@ def facts(run: Run) -> list[Fact]:
     remark = "no round is finished yet"
     if errors:
         low, high = (tables.milli(errors.get(key)) for key in ("force_rmse_low", "force_rmse_high"))
-        remark = f"interval {low} .. {high} meV/Å"
+        remark = f"{low} .. {high} meV/Å{_confidence(run)}"
     if len(run.finished) > 1:
         remark += f"; {tables.milli(run.finished[0].errors.get('force_rmse'))} meV/Å at first"
     roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {name}" for role, name in ROLE_NAMES.items())
@@ -116,6 +118,12 @@ def facts(run: Run) -> list[Fact]:
         Fact("Rounds", f"{len(run.finished)}", "finished, the first one is number 0"),
         Fact("Time", tables.duration(tables.total_seconds(run)), "sum over all steps"),
     ]
+
+
+def _confidence(run: Run) -> str:
+    """How sure the bounds of the error are, where the run says it."""
+    confidence = (run.finished[-1].summary or {}).get("confidence")
+    return "" if confidence is None else f" (each bound with {confidence:.0%} confidence)"
 
 
 def label_cost(run: Run) -> str | None:

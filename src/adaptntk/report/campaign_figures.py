@@ -46,11 +46,15 @@ def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
         drawn = [_learning_curve(axes, run, name, number) for number, (run, name) in pairs]
         if not any(drawn):
             return None
+        target = (runs[0].config.get("stop") or {}).get("force_rmse")
+        if target:
+            axes.axhline(1000 * target, linestyle="--", linewidth=1, color=NEUTRAL, label="target", zorder=1)
         axes.set_xlabel("labels spent (training, validation and hold-out)")
         axes.set_ylabel("force RMSE (meV/Å)")
-        if len(runs) > 1:
+        if len(runs) > 1 or target:
             axes.legend()
-        for axis, values in ((axes.xaxis, _spent(runs)), (axes.yaxis, _errors(runs))):
+        levels = [*_errors(runs), *([1000 * target] if target else [])]
+        for axis, values in ((axes.xaxis, _spent(runs)), (axes.yaxis, levels)):
             _sensible_scale(axes, axis.axis_name, values)
         return to_svg(figure)
 
