@@ -4,7 +4,9 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
+from typing import Any
 
 import torch
 from ase import Atoms
@@ -79,6 +81,20 @@ class FolderWorkbench:
             path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
             self._loaded[name] = load_mace(path, self.device, *(self._how if name in self._given else ()))
         return self._loaded[name]
+
+    def train_members(self, count: int, executor: Executor) -> None:
+        """Train the members up to that number side by side; `member` finds them afterwards."""
+        missing = [number for number in range(count) if f"member-{number}" not in self._given]
+        if "member-0" in self._given and missing:
+            self._check_architecture()
+        futures = [executor.submit(_train_member, self._plain(), number) for number in missing]
+        for future in futures:
+            future.result()
+
+    def _plain(self) -> dict[str, Any]:
+        """What another process needs to make the same networks in the same folder."""
+        settings = {"folder": self.folder, "recipe": self.recipe, "seed": self.seed, "device": self.device}
+        return {"train": self.train, "valid": self.valid, **settings}
 
     def snapshots(self) -> list[dict[str, Tensor]]:
         """Weights along the last quarter of the training of the model itself, at a constant learning rate.
@@ -166,3 +182,7 @@ class FolderWorkbench:
             )  # fmt: skip
             self.seconds_in_training += time.perf_counter() - began
         return path
+
+
+def _train_member(plain: dict[str, Any], number: int) -> None:
+    FolderWorkbench(**plain).member(number)

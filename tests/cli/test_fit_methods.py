@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
+from adaptntk.methods.calibrated import load_method
 from adaptntk.training import train
 from tests.conftest import TINY_RECIPE
 
@@ -25,6 +26,18 @@ def run(*arguments):
 
 def fit(trained, files, output, *more):
     return run("fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", output, *more)
+
+
+def test_members_trained_side_by_side_are_those_trained_one_after_another(trained, files, parts, tmp_path):
+    scores = []
+    for executor in ("serial", "local"):
+        options = ["--method", "ensemble", "--option", "members=3", "--preset", "tiny", "--epochs", 2]
+        output = tmp_path / f"{executor}.uq"
+        result = fit(trained, files, output, *options, "--executor", executor, "--workers", 2)
+        assert result.exit_code == 0, result.output
+        assert len(list((tmp_path / f"{executor}.uq.networks").glob("*.model"))) == 2
+        scores.append(load_method(output, device="cpu").score(parts["pool"]).variance)
+    assert scores[1] == pytest.approx(scores[0], rel=1e-2)
 
 
 def test_an_ensemble_from_files(trained, second, files, tmp_path):

@@ -11,6 +11,8 @@ from adaptntk.cli.train import epoch_line
 from adaptntk.errors import InputError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from adaptntk.methods.ntk import NTKUncertainty
     from adaptntk.training import EpochReport
     from adaptntk.workflows.labels import LabelKeys
@@ -83,6 +85,11 @@ def fit(
     batch_size: options.BatchSize = 16,
     seed: options.Seed = 0,
     memory: options.Memory = 4.0,
+    executor: Annotated[
+        str, typer.Option(help="Where members of an ensemble are trained: serial, local (side by side) or dask.")
+    ] = "serial",
+    workers: options.Workers = None,
+    scheduler: options.Scheduler = None,
 ) -> None:
     """Turn a trained model and its training set into a calibrated uncertainty.
 
@@ -103,10 +110,13 @@ def fit(
         ):
             if changed:
                 raise InputError(f"{name} is for the method ntk alone; {method} takes --option KEY=VALUE")
-        fit_baseline(
-            method, model, train, valid, output, option or [], calibration, member or [], work, preset, epochs, keys,
-            device, batch_size, seed, dtype, head,
-        )  # fmt: skip
+        from adaptntk.execution import open_executor
+
+        with open_executor(executor, workers, scheduler) as pool:
+            fit_baseline(
+                method, model, train, valid, output, option or [], calibration, member or [], work, preset, epochs,
+                keys, device, batch_size, seed, dtype, head, None if executor == "serial" else pool,
+            )  # fmt: skip
         return
     for name, given in (("--option", option), ("--member", member), ("--work", work), ("--epochs", epochs)):
         if given:
@@ -158,6 +168,7 @@ def fit_baseline(
     seed: int,
     dtype: str | None,
     head: str | None,
+    executor: "Executor | None",
 ) -> None:
     """The same verb for a method to compare with."""
     from adaptntk.core.calibration import conformal_quantile
@@ -171,7 +182,7 @@ def fit_baseline(
 
     fitted = fit_other_method(
         method, model, train, valid, output, parse_options(method, option), calibration, members, work,
-        find_preset(preset, epochs), keys, device, batch_size, seed, dtype, head, show, console.show_progress,
+        find_preset(preset, epochs), keys, device, batch_size, seed, dtype, head, show, console.show_progress, executor,
     )  # fmt: skip
     forces, ratios = fitted.calibration.forces, fitted.calibration.ratios
     networks = fitted.method.state().networks

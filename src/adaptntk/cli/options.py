@@ -32,6 +32,10 @@ DataDir = Annotated[
     Path | None,
     typer.Option(help="Folder with published data sets; ADAPTNTK_DATA by default.", show_default=False),
 ]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many work side by side.", show_default="one per core")]
+Scheduler = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Of a running Dask scheduler.", show_default=False)
+]
 Coverage = Annotated[float, typer.Option(help="Probability stated for forces_error_bound.")]
 
 

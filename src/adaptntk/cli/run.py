@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from adaptntk.cli import console
+from adaptntk.cli import console, options
 
 
 def run(
@@ -15,8 +15,8 @@ def run(
         Path | None, typer.Option("-o", "--output", help="The run directory, instead of the file's.")
     ] = None,
     executor: Annotated[str | None, typer.Option(help="serial, local or dask, instead of the file's.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="How many work side by side.")] = None,
-    scheduler: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Of a running Dask scheduler.")] = None,
+    workers: options.Workers = None,
+    scheduler: options.Scheduler = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1, ..., instead of the file's.")] = None,
 ) -> None:
     """Run a campaign: explore, select, label, retrain, until its verdict. Can be interrupted at any moment."""

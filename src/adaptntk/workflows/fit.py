@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ def fit_other_method(
     head: str | None = None,
     on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None,
     progress: Progress = silent,
+    executor: Executor | None = None,
 ) -> CalibratedMethod:
     """``adaptntk fit --method``: any method of `METHODS` with a calibration; writes one file.
 
@@ -125,6 +127,7 @@ def fit_other_method(
         members: further trained networks, for an ensemble.
         work: the folder in which networks that are still missing are trained (with ``recipe``), found again and
             resumed; ``output`` with ``.networks`` when not given.
+        executor: trains the members of an ensemble side by side.
     """
     check_writable(output)
     options = dict(options or {})
@@ -139,6 +142,8 @@ def fit_other_method(
     bench = FolderWorkbench(training, valid, folder, recipe, seed, device, on_epoch, given, dtype, head)
     for name, frames in ((train_file, training), (valid_file, valid), (calibration_file, calibration or [])):
         check_species(bench.member(0), frames, str(name))
+    if method == "ensemble" and executor is not None:
+        bench.train_members(options["members"], executor)
     fitted = fit_method(method, bench, options)
     labelled, also = (valid, []) if calibration is None else (calibration, valid)
     calibrated = CalibratedMethod.fit(fitted, training, labelled, batch_size, seed, progress, also)
