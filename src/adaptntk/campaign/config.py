@@ -201,6 +201,9 @@ class Campaign(Section):
     output: Path | None = Field(None, description="The run directory; runs/NAME when not given.")
     seed: int = Field(0, ge=0, description="Fixes everything that is random.")
     threads: int = Field(1, ge=1, description="Of each worker; another number changes the last digits of results.")
+    test: Path | None = Field(
+        None, description="Labelled structures on which every model is evaluated as well; never learnt from."
+    )
     start: Start
     first: FirstLabels = Field(default_factory=FirstLabels)
     round: RoundLabels = Field(default_factory=RoundLabels)
@@ -234,6 +237,7 @@ class Campaign(Section):
             "start.labelled": self.start.labelled,
             "start.model": self.start.model,
             "explore.pool": self.explore.pool,
+            "test": self.test,
             "label.settings.file": Path(self.label.settings["file"]) if self.label.kind == "dataset" else None,
         }
         return {field: path for field, path in found.items() if path is not None}
@@ -274,6 +278,7 @@ def _resolve(config: Campaign, folder: Path) -> Campaign:
     resolved = config.model_copy(
         update={
             "output": folder / (config.output or Path("runs") / config.name),
+            **absolute(config, "test"),
             "start": config.start.model_copy(update=absolute(config.start, "structures", "labelled", "model")),
             "explore": config.explore.model_copy(update=absolute(config.explore, "pool")),
         }
@@ -295,7 +300,7 @@ def template() -> str:
             lines += ["", f"{name}:  # {_first_line(section)}"]
             lines += [f"  {line}" for line in _fields(section)]
         else:
-            value = {"name": "ethanol", "output": None}.get(name, field.default)
+            value = {"name": "ethanol", "output": None, "test": None}.get(name, field.default)
             lines.append(_line(name, value, field.description))
     text = "\n".join(lines) + "\n"
     return text.replace("  molecule: null", "  molecule: ethanol")

@@ -29,6 +29,7 @@ from adaptntk.files import make_folder, write_atomically, write_json, write_tabl
 from adaptntk.labelers.kinds import bare
 from adaptntk.labelers.process import Request, label_structure
 from adaptntk.md.exploration import collect, displaced, normal_modes
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ def explore(run: RunDirectory, number: int, worker: Worker) -> None:
         frames = [bare(atoms) for atoms in read_structures(explored.pool)]
     else:
         frames = _simulate(run, number, before, worker)
-    known = run.known_hashes()
+    known = run.known_hashes() | {structure_hash(atoms) for atoms in test_structures(run)}
     new = collect(frames, None, known, explored.min_distance)
     rng = np.random.default_rng([run.config.seed, number, 1])
     wanted = run.config.round
@@ -205,6 +206,7 @@ def evaluate(run: RunDirectory, number: int) -> None:
         },
     )
     sizes = np.array([len(atoms) for atoms in holdout], dtype=float)
+    test = test_structures(run)
     spearman = metrics.spearman(found.variance, errors)
     picks = [pick["information"] for wave in here.picks() for pick in wave]
     write_json(
@@ -221,10 +223,30 @@ def evaluate(run: RunDirectory, number: int) -> None:
                 "force_rmse_p99": float(np.quantile(errors, 0.99)),
                 "energy_mae_per_atom": float((energy_errors / sizes).mean()),
             },
+            **({"test": _errors_on(uncertainty.potential, test, run)} if test else {}),
             "spearman": float(spearman) if np.isfinite(spearman) else None,
             "information_per_label": float(np.mean(picks)) if picks else None,
         },
     )
+
+
+def test_structures(run: RunDirectory) -> list[Atoms]:
+    """Labelled structures that the user set apart; often there are none."""
+    start = run.config.start
+    if run.config.test is None:
+        return []
+    return read_structures(run.config.test, start.energy_key, start.forces_key, labelled=True)
+
+
+def _errors_on(potential: Potential, frames: list[Atoms], run: RunDirectory) -> dict[str, float]:
+    predicted = potential.predict(frames)
+    errors = metrics.force_rmse(predicted.forces, reference_forces(frames))
+    sizes = np.array([len(atoms) for atoms in frames], dtype=float)
+    energy_errors = np.abs(predicted.energies - reference_energies(frames)) / sizes
+    return force_error_interval(errors, sizes, run.config.stop.confidence, run.config.seed) | {
+        "force_rmse_p99": float(np.quantile(errors, 0.99)),
+        "energy_mae_per_atom": float(energy_errors.mean()),
+    }
 
 
 def force_error_interval(errors: np.ndarray, sizes: np.ndarray, confidence: float, seed: int) -> dict[str, float]:

@@ -287,3 +287,22 @@ def _row(prefix: str, work: str, times: dict[str, float]) -> dict[str, Any]:
 
 def _ratio(name: str, value: dict[str, float]) -> str:
     return f"{name} = {value['median']:.2f} ({value['low']:.2f} .. {value['high']:.2f})"
+
+
+@benchmark.command()
+@console.one_line_errors
+def campaign(
+    output: Output = Path("benchmark-campaign"),
+    molecule: Annotated[str, typer.Option(help="Any molecule that adaptntk data md can build.")] = "ethanol",
+    methods: Annotated[str, typer.Option(help="Ways to select, with commas between them.")] = "adaptntk,random",
+    preset: Annotated[str, typer.Option(help="cpu or smoke.")] = "cpu",
+    seeds: Seeds = 3,
+    jobs: LearningJobs = None,
+    device: options.Device = "auto",
+) -> None:
+    """Whole campaigns with real labels (GFN2-xTB) that differ in how they select: labels needed for the same error."""
+    from adaptntk.benchmark.campaigns import benchmark_campaign, campaign_table
+
+    results = benchmark_campaign(output, molecule, preset, seeds, _list(methods), jobs, device)
+    console.out.print(campaign_table(results))
+    console.out.print(f"wrote {output / 'results.json'}, table.md and report.html")

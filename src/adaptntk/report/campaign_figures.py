@@ -43,24 +43,32 @@ def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
         figure = Figure(figsize=(10.5, 4.4), layout="constrained")
         axes = figure.subplots()
         pairs = enumerate(zip(runs, names, strict=True))
-        drawn = [_learning_curve(axes, run, name, number) for number, (run, name) in pairs]
+        kind = errors_to_draw(runs)
+        drawn = [_learning_curve(axes, run, name, number, kind) for number, (run, name) in pairs]
         if not any(drawn):
             return None
         target = (runs[0].config.get("stop") or {}).get("force_rmse")
         if target:
             axes.axhline(1000 * target, linestyle="--", linewidth=1, color=NEUTRAL, label="target", zorder=1)
         axes.set_xlabel("labels spent (training, validation and hold-out)")
-        axes.set_ylabel("force RMSE (meV/Å)")
+        where = "test structures" if kind == "test" else "hold-out structures"
+        axes.set_ylabel(f"force RMSE on {where} (meV/Å)")
         if len(runs) > 1 or target:
             axes.legend()
-        levels = [*_errors(runs), *([1000 * target] if target else [])]
-        for axis, values in ((axes.xaxis, _spent(runs)), (axes.yaxis, levels)):
+        levels = [*_errors(runs, kind), *([1000 * target] if target else [])]
+        for axis, values in ((axes.xaxis, _spent(runs, kind)), (axes.yaxis, levels)):
             _sensible_scale(axes, axis.axis_name, values)
         return to_svg(figure)
 
 
-def _learning_curve(axes: Axes, run: Run, name: str, number: int) -> bool:
-    points = _points(run)
+def errors_to_draw(runs: Sequence[Run]) -> str:
+    """Errors on the user's test structures where all runs have them: hold-out structures differ from run to run."""
+    rounds = [entry.summary for run in runs for entry in run.finished if entry.summary]
+    return "test" if rounds and all("test" in summary for summary in rounds) else "errors"
+
+
+def _learning_curve(axes: Axes, run: Run, name: str, number: int, kind: str) -> bool:
+    points = _points(run, kind)
     if not points:
         return False
     labels, errors = [spent for spent, _ in points], [error for _, error in points]
@@ -74,21 +82,21 @@ def _learning_curve(axes: Axes, run: Run, name: str, number: int) -> bool:
     return True
 
 
-def _points(run: Run) -> list[tuple[int, dict[str, float]]]:
+def _points(run: Run, kind: str) -> list[tuple[int, dict[str, float]]]:
     """Labels spent and errors of each finished round that has them."""
     return [
-        (int(entry.summary["labels_spent"]), entry.errors)
+        (int(entry.summary["labels_spent"]), entry.summary[kind])
         for entry in run.finished
-        if entry.summary and "force_rmse" in entry.errors
+        if entry.summary and "force_rmse" in (entry.summary.get(kind) or {})
     ]
 
 
-def _spent(runs: Sequence[Run]) -> list[float]:
-    return [spent for run in runs for spent, _ in _points(run)]
+def _spent(runs: Sequence[Run], kind: str) -> list[float]:
+    return [spent for run in runs for spent, _ in _points(run, kind)]
 
 
-def _errors(runs: Sequence[Run]) -> list[float]:
-    errors = [error for run in runs for _, error in _points(run)]
+def _errors(runs: Sequence[Run], kind: str) -> list[float]:
+    errors = [error for run in runs for _, error in _points(run, kind)]
     return [1000 * error.get(key, error["force_rmse"]) for error in errors for key in INTERVAL]
 
 

@@ -1,0 +1,175 @@
+"""``adaptntk benchmark campaign`` and ``adaptntk demo``: whole campaigns beside one another, labels and all."""
+
+import dataclasses
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from adaptntk.benchmark.al_results import labels_needed, ratio_interval
+from adaptntk.benchmark.jobs import find_plan, run_all
+from adaptntk.benchmark.record import check_same_experiment, save_result
+from adaptntk.campaign.loop import run_campaign
+from adaptntk.core.selectors import check_selector
+from adaptntk.data.structures import write_structures
+from adaptntk.data.xtb_md import build_molecule, sample_md
+from adaptntk.errors import InputError
+from adaptntk.files import locked, make_folder, write_atomically, write_json
+from adaptntk.report.tables import aligned
+from adaptntk.workflows.report import write_report
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of the campaigns."""
+
+    temperature: float
+    test: int
+    config: dict[str, Any]
+
+
+PLANS = {
+    "cpu": Plan(
+        temperature=800.0,
+        test=300,
+        config={
+            "first": {"train": 20, "valid": 20, "holdout": 10},
+            "round": {"train": 15, "valid": 2, "holdout": 3},
+            "explore": {"temperatures": [800.0], "trajectories": 6, "steps": 1000, "interval": 10, "patience": 10},
+            "train": {"preset": "small", "epochs": 80, "batch_size": 5},
+            "stop": {"rounds": 4},
+        },
+    ),
+    "smoke": Plan(
+        temperature=400.0,
+        test=20,
+        config={
+            "first": {"train": 8, "valid": 10, "holdout": 4},
+            "round": {"train": 3, "valid": 1, "holdout": 2},
+            "explore": {
+                "temperatures": [400.0], "trajectories": 2, "steps": 60, "interval": 3, "coverage": 0.9,
+                "patience": 12, "min_distance": 0.01,
+            },
+            "train": {"preset": "tiny", "epochs": 3},
+            "uncertainty": {"sketch_dim": 64},
+            "stop": {"rounds": 2},
+        },
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """One campaign."""
+
+    config: Path
+    method: str
+    seed: int
+    device: str
+
+
+def benchmark_campaign(
+    output: str | Path,
+    molecule: str = "ethanol",
+    preset: str = "cpu",
+    seeds: int = 3,
+    methods: Sequence[str] = ("adaptntk", "random"),
+    jobs: int | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Campaigns that differ in how they select, with the same budget; how many labels each needs for the same error.
+
+    All models are tested on the same frames of GFN2-xTB dynamics, which no campaign sees. The last error of ``random``
+    is what the others have to reach. Interrupted and called again, it goes on where it was.
+    """
+    plan = find_plan(PLANS, preset, seeds)
+    for method in methods:
+        check_selector(method)
+    if "random" not in methods:
+        raise InputError("the method random must be among those compared: the others are measured by it")
+    folder = make_folder(output)
+    with locked(folder):
+        check_same_experiment(folder, {"molecule": molecule, "preset": preset, "plan": dataclasses.asdict(plan)})
+        test = folder / "test.xyz"
+        if not test.exists():
+            log.info("%d test structures: GFN2-xTB dynamics at %.0f K", plan.test, plan.temperature)
+            frames = sample_md(build_molecule(molecule), plan.test, plan.temperature, interval=20, seed=1_000_000)
+            write_structures(test, frames)
+        work = [Job(_write(folder, plan, molecule, m, seed), m, seed, device) for seed in range(seeds) for m in methods]
+        run_all(_run, work, jobs, device, lambda job: f"seed {job.seed}, {job.method}")
+        return _results(folder, preset, methods, range(seeds))
+
+
+def _write(folder: Path, plan: Plan, molecule: str, method: str, seed: int) -> Path:
+    name = run_folder(folder, method, seed).name
+    config = {"name": name, "seed": seed, "test": "test.xyz", "start": {"molecule": molecule}, **plan.config}
+    path = folder / f"{name}.yaml"
+    text = yaml.safe_dump(config | {"select": {"method": method}}, sort_keys=False)
+    write_atomically(path, lambda temporary: temporary.write_text(text))
+    return path
+
+
+def run_folder(folder: Path, method: str, seed: int) -> Path:
+    """The run directory of a campaign."""
+    return folder / "runs" / f"{method}-{seed}"
+
+
+def _run(job: Job) -> None:
+    run_campaign(job.config, resume=True, executor="serial", device=job.device)
+
+
+def _results(folder: Path, preset: str, methods: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
+    curves = {m: [_curve(run_folder(folder, m, seed)) for seed in seeds] for m in methods}
+    last = np.array([curve["force_rmse"][-1] for curve in curves["random"]])
+    summary = {}
+    for method, found in curves.items():
+        needed = [
+            labels_needed(np.array(curve["labels"], dtype=float), np.array(curve["force_rmse"]), target)
+            for curve, target in zip(found, last, strict=True)
+        ]
+        final = [curve["force_rmse"][-1] for curve in found]
+        summary[method] = {"labels_to_random": needed, "final_over_random": ratio_interval(final, last)}
+    results = {"preset": preset, "seeds": list(seeds), "curves": curves, "summary": summary}
+    write_json(folder / "results.json", results)
+    save_result(folder, "campaign", {"summary": summary})
+    write_atomically(folder / "table.md", lambda temporary: temporary.write_text(campaign_table(results)))
+    reported = [run_folder(folder, method, seeds[0]) for method in methods]
+    write_report(reported[0], folder / "report.html", reported[1:])
+    return results
+
+
+def _curve(run: Path) -> dict[str, list[float]]:
+    """Labels and errors on the test structures after each round; the tail as well."""
+    rounds = [json.loads(path.read_text()) for path in sorted(run.glob("rounds/*/round.json"))]
+    return {
+        "labels": [entry["labels_spent"] for entry in rounds],
+        "force_rmse": [entry["test"]["force_rmse"] for entry in rounds],
+        "force_rmse_p99": [entry["test"]["force_rmse_p99"] for entry in rounds],
+    }
+
+
+def campaign_table(results: dict[str, Any]) -> str:
+    """Markdown: errors after each round, means over seeds, and the labels for random's last error."""
+    curves = results["curves"]
+    labels = next(iter(curves.values()))[0]["labels"]
+    rows = [
+        ["selection", *(f"{n} labels" for n in labels), "last, over random", "p99, last", "labels to random's last"]
+    ]
+    for method, found in curves.items():
+        errors = 1000 * np.mean([curve["force_rmse"] for curve in found], axis=0)
+        tail = 1000 * np.mean([curve["force_rmse_p99"][-1] for curve in found])
+        summary = results["summary"][method]
+        ratio = summary["final_over_random"]
+        interval = "" if ratio["low"] is None else f" ({ratio['low']:.3f} .. {ratio['high']:.3f})"
+        needed = ", ".join("never" if n is None else f"{n:.0f}" for n in summary["labels_to_random"])
+        rows.append([method, *(f"{e:.1f}" for e in errors), f"{ratio['mean']:.3f}{interval}", f"{tail:.0f}", needed])
+    count = len(results["seeds"])
+    head = f"Force RMSE (meV/Å) on common test structures, mean of {count} seed{'s' if count > 1 else ''}:"
+    return "\n".join([head, "", *aligned(rows), ""])
