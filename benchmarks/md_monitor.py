@@ -11,12 +11,15 @@ interrupted run goes on where it stopped.
 
 import argparse
 import copy
+import json
 import logging
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import ase.io
 import numpy as np
+import torch
 from ase import Atoms, units
 from ase.calculators.calculator import CalculationFailed
 from ase.md.langevin import Langevin
@@ -37,6 +40,7 @@ from adaptntk.benchmark.record import save_result
 from adaptntk.benchmark.timing import table, time_in_turns
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import FORCES, reference_forces
+from adaptntk.files import write_json
 from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.md.dynamics import MDSettings, run_md, watch
 from adaptntk.md.monitor import Monitor
@@ -90,7 +94,7 @@ def main() -> None:
         "typical_force_error": typical,
         "chosen": chosen,
         "frames": described,
-        "cost": cost(uncertainty, folder),
+        "cost": measured_cost(uncertainty, folder),
         "verdicts": verdicts,
     }
     print(f"wrote {save_result(Path(__file__).parent / 'results', 'md_monitor', result)}")
@@ -209,10 +213,19 @@ def stop_place(rule: UncertaintyRule, uncertainty: NTKUncertainty, frames: Seque
     return None
 
 
-def cost(uncertainty: NTKUncertainty, folder: Path, steps: int = 50, rounds: int = 25) -> dict[str, object]:
-    """Milliseconds per step of the same dynamics, in turns."""
+def measured_cost(uncertainty: NTKUncertainty, folder: Path) -> dict[str, object]:
+    """From the folder, if it was measured before."""
+    path = folder / "cost.json"
+    if not path.exists():
+        write_json(path, cost(uncertainty, folder))
+    return json.loads(path.read_text())
+
+
+def cost(uncertainty: NTKUncertainty, folder: Path, steps: int = 50, rounds: int = 15) -> dict[str, object]:
+    """Milliseconds of processor time per step of the same dynamics on one thread, in turns."""
     from mace.calculators import MACECalculator
 
+    torch.set_num_threads(1)
     potential = uncertainty.potential
     stock = MACECalculator(models=copy.deepcopy(potential.module), device="cpu", default_dtype="float32")  # type: ignore[attr-defined]
     start = read_structures(folder / "test.xyz")[0]
@@ -232,7 +245,7 @@ def cost(uncertainty: NTKUncertainty, folder: Path, steps: int = 50, rounds: int
         "ours, monitor every 10": lambda: monitored(10),
         "ours, monitor every step": lambda: monitored(1),
     }
-    times = time_in_turns({name: (function, steps) for name, function in work.items()}, rounds)
+    times = time_in_turns({name: (function, steps) for name, function in work.items()}, rounds, clock=time.process_time)
     rows = {
         name: {
             "ms_per_step": timing.summary(1e3),
