@@ -9,6 +9,7 @@ the price of the plain backward pass that it replaces.
 """
 
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -49,7 +50,8 @@ class FastNetwork:
         self._context = Context()
         self._twin = fast_twin(stock, self._context)
         self._leaves = [module for module in self._twin.modules() if isinstance(module, Leaf)]
-        self._stock = stock
+        # To walk through all modules takes longer than some layers do; which modules there are does not change.
+        self._owners = [(name, module) for name, module in stock.named_modules() if module._parameters]
         self._busy = _Lock()
 
     def __call__(self, data: dict[str, Tensor], layout: Layout, **options: Any) -> dict[str, Tensor]:
@@ -76,7 +78,16 @@ class FastNetwork:
     def unknown_parameters(self) -> list[str]:
         """Trainable parameters that belong to no module with a known gradient."""
         known = {id(parameter) for leaf in self._leaves for parameter in leaf.stock.parameters()}
-        return [name for name, p in self._stock.named_parameters() if p.requires_grad and id(p) not in known]
+        return [name for name, parameter in self._trainable() if id(parameter) not in known]
+
+    def _trainable(self) -> Iterator[tuple[str, Tensor]]:
+        """Trainable parameters of the stock network in its order, each once."""
+        seen: set[int] = set()
+        for owner, module in self._owners:
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter.requires_grad and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{owner}.{name}".lstrip("."), parameter
 
     def structure_gradients(self, data: dict[str, Tensor], layout: Layout) -> Tensor:
         """Rows ``dE/dtheta`` (structures x all trainable parameters, in the order of the stock network)."""
@@ -88,10 +99,9 @@ class FastNetwork:
         ``strain`` adds the derivative with respect to a strain of the whole structure.
         """
         places, start = {}, 0
-        for parameter in self._stock.parameters():
-            if parameter.requires_grad:
-                places[id(parameter)] = slice(start, start + parameter.numel())
-                start += parameter.numel()
+        for _, parameter in self._trainable():
+            places[id(parameter)] = slice(start, start + parameter.numel())
+            start += parameter.numel()
         context = self._context
         with self._busy.lock, torch.enable_grad():
             return self._derivatives(context, data, layout, places, start, strain)
