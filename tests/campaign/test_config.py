@@ -47,7 +47,7 @@ def test_the_schema_knows_every_field_and_its_meaning():
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(changes, message, tmp_path):
-    with pytest.raises(InputError, match="campaign.yaml|nowhere") as caught:
+    with pytest.raises(InputError, match=r"campaign.yaml|nowhere") as caught:
         read_config(write_config(tmp_path, **changes))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)

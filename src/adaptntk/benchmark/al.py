@@ -56,7 +56,7 @@ PLANS = {
         dataclasses.replace(PRESETS["small"], epochs=60, batch_size=5),
         {
             "molecule": Sizes(pool=3000, valid=50, test=1000, cold_share=0.9),
-            "reactions": Sizes(pool=6000, valid=50, test=1000),
+            "reactions": Sizes(pool=3000, valid=50, test=1000),
         },
     ),
     "paper": Plan(

@@ -268,6 +268,7 @@ class MACEPotential:
         if network is not None:
             layout = self.layout([graph])
             found = network.differentiate(self.batch([graph], layout), layout, strain=periodic)
+            assert found.forces is not None
             output, forces, row = found.output, found.forces, found.gradients
             stress = found.strain / torch.linalg.det(graph.cell).abs() if found.strain is not None else None
         else:

@@ -39,7 +39,7 @@ class Derivatives(NamedTuple):
 
     output: dict[str, Tensor]
     gradients: Tensor
-    forces: Tensor
+    forces: Tensor | None
     strain: Tensor | None
 
 
@@ -91,10 +91,12 @@ class FastNetwork:
 
     def structure_gradients(self, data: dict[str, Tensor], layout: Layout) -> Tensor:
         """Rows ``dE/dtheta`` (structures x all trainable parameters, in the order of the stock network)."""
-        return self.differentiate(data, layout).gradients
+        return self.differentiate(data, layout, geometry=False).gradients
 
-    def differentiate(self, data: dict[str, Tensor], layout: Layout, strain: bool = False) -> "Derivatives":
-        """Gradients and forces of every structure, from one forward and one backward pass.
+    def differentiate(
+        self, data: dict[str, Tensor], layout: Layout, geometry: bool = True, strain: bool = False
+    ) -> "Derivatives":
+        """Gradients and, with ``geometry``, forces of every structure, from one forward and one backward pass.
 
         ``strain`` adds the derivative with respect to a strain of the whole structure.
         """
@@ -104,7 +106,7 @@ class FastNetwork:
             start += parameter.numel()
         context = self._context
         with self._busy.lock, torch.enable_grad():
-            return self._derivatives(context, data, layout, places, start, strain)
+            return self._derivatives(context, data, layout, places, start, geometry, strain)
 
     def _derivatives(
         self,
@@ -113,19 +115,20 @@ class FastNetwork:
         layout: Layout,
         places: dict[int, slice],
         columns: int,
+        geometry: bool,
         strain: bool,
     ) -> "Derivatives":
         context.batch, context.records = layout, []
         # The network replaces the positions in the dictionary when it strains them.
-        geometry = [data["positions"]]
+        places_of_atoms = [data["positions"]] if geometry else []
         try:
             output = self._twin(data, compute_force=False, compute_displacement=strain)
             energy = output["energy"].sum()
             if strain:
-                geometry.append(output["displacement"])
+                places_of_atoms.append(output["displacement"])
             outputs = [record.output for record in context.records]
-            found = torch.autograd.grad(energy, [*geometry, *outputs], allow_unused=True)
-            by_geometry, gradients = found[: len(geometry)], found[len(geometry) :]
+            found = torch.autograd.grad(energy, [*places_of_atoms, *outputs], allow_unused=True)
+            by_place, gradients = found[: len(places_of_atoms)], found[len(places_of_atoms) :]
             context.gradients = {
                 (record.leaf, record.key): (gradient, record.saved)
                 for record, gradient in zip(context.records, gradients, strict=True)
@@ -138,8 +141,9 @@ class FastNetwork:
                         rows[:, places[id(weight)]] += values
             # A lone atom's energy does not depend on where it is.
             slopes = [
-                torch.zeros_like(x) if slope is None else slope for x, slope in zip(geometry, by_geometry, strict=True)
+                torch.zeros_like(x) if slope is None else slope
+                for x, slope in zip(places_of_atoms, by_place, strict=True)
             ]
-            return Derivatives(output, rows, -slopes[0], slopes[1] if strain else None)
+            return Derivatives(output, rows, -slopes[0] if geometry else None, slopes[-1] if strain else None)
         finally:
             context.batch, context.records, context.gradients = None, None, {}
