@@ -43,3 +43,35 @@ def test_unknown_preset(tmp_path):
     result = CliRunner().invoke(app, ["benchmark", "selection", "--preset", "huge", "-o", str(tmp_path)])
     assert result.exit_code == 2
     assert "choose one of full, smoke" in result.output
+
+
+def test_campaigns_beside_one_another(tmp_path):
+    """Two campaigns on the smallest molecule, with real labels."""
+    result = CliRunner().invoke(
+        app,
+        [
+            "benchmark",
+            "campaign",
+            "-o",
+            str(tmp_path / "demo"),
+            "--molecule",
+            "water",
+            "--preset",
+            "smoke",
+            "--seeds",
+            "1",
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    assert "labels to random's last" in result.output
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 500_000
+    results = json.loads((tmp_path / "demo" / "results.json").read_text())
+    for method in ("adaptntk", "random"):
+        (curve,) = results["curves"][method]
+        assert curve["labels"] == [22, 28, 34]
+        labels = list((tmp_path / "demo" / "runs" / f"{method}-0" / "labels").glob("*.xyz"))
+        assert len(labels) == 34
+    # Both began with the same labels and the same model.
+    first = [results["curves"][method][0]["force_rmse"][0] for method in ("adaptntk", "random")]
+    assert first[0] == first[1]
+    assert results["summary"]["random"]["final_over_random"]["mean"] == 1.0

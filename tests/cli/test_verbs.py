@@ -150,21 +150,12 @@ def test_train_and_data(tmp_path, run):
 
 
 def test_demo(tmp_path, run):
-    """Two campaigns on the smallest molecule, with real labels."""
-    result = run("demo", "-o", tmp_path / "demo", "--molecule", "water", "--preset", "smoke")
-    assert result.exit_code == 0, result.output
+    """The whole way on the smallest molecule, with one epoch of training."""
+    result = run("demo", "-o", tmp_path / "demo", "--molecule", "water", "--frames", 120, "--epochs", 1)
+    assert result.exit_code == 0
     assert "done in" in result.output
-    assert (tmp_path / "demo" / "report.html").stat().st_size > 500_000
-    results = json.loads((tmp_path / "demo" / "results.json").read_text())
-    for method in ("adaptntk", "random"):
-        (curve,) = results["curves"][method]
-        assert curve["labels"] == [22, 28, 34]
-        labels = list((tmp_path / "demo" / "runs" / f"{method}-0" / "labels").glob("*.xyz"))
-        assert len(labels) == 34
-    # Both began with the same labels and the same model.
-    first = [results["curves"][method][0]["force_rmse"][0] for method in ("adaptntk", "random")]
-    assert first[0] == first[1]
-    assert results["summary"]["random"]["final_over_random"]["mean"] == 1.0
+    assert (tmp_path / "demo" / "overview.png").stat().st_size > 10_000
+    assert len(ase.io.read(tmp_path / "demo" / "batch.xyz", ":")) == 50
 
 
 def test_help_is_quick_and_complete(run):
