@@ -21,7 +21,8 @@ demo: install
 	$(BIN)/adaptntk demo -o demo
 
 test: install
-	$(BIN)/python -m pytest
+	# As many processes as cores with one thread each; the tests of a file stay together and share what they train.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ class Troubled(TBLite):
     Args:
         log: file to which the hash of each structure is appended once its calculation has ended.
         seconds: a calculation takes at least so long.
-        trouble: ``fail``, ``hang``, ``crash``, ``nan`` or ``huge``.
+        trouble: ``fail``, ``hang``, ``crash``, ``nan`` or ``huge``; several with commas between them take turns.
         share: of the structures that are in trouble.
     """
 
@@ -30,18 +30,19 @@ class Troubled(TBLite):
         super().calculate(atoms, properties or ["energy"], ["positions", "numbers"])
         identity = structure_hash(atoms)
         if int(identity[:8], 16) / 16**8 < self.share:
-            self._get_into_trouble()
+            kinds = self.trouble.split(",")
+            self._get_into_trouble(kinds[int(identity[8:], 16) % len(kinds)])
         time.sleep(self.seconds)
         if self.log:
             with open(self.log, "a") as file:
                 file.write(identity + "\n")
 
-    def _get_into_trouble(self):
-        if self.trouble == "fail":
+    def _get_into_trouble(self, kind):
+        if kind == "fail":
             raise CalculationFailed("SCF not converged")
-        if self.trouble == "hang":
+        if kind == "hang":
             ctypes.PyDLL(None).sleep(1000)  # never gives the interpreter back
-        if self.trouble == "crash":
+        if kind == "crash":
             os.abort()
-        wrong = {"nan": np.nan, "huge": 1e6}[self.trouble]
+        wrong = {"nan": np.nan, "huge": 1e6}[kind]
         self.results["forces"] = np.full_like(self.results["forces"], wrong)

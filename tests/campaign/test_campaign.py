@@ -69,11 +69,9 @@ def test_errors_are_those_of_the_model_on_the_hold_out(reference):
     assert stated["force_rmse_low"] < stated["force_rmse"] < stated["force_rmse_high"]
 
 
-@pytest.mark.parametrize("executor", ["local", "dask"])
-def test_the_executor_does_not_matter(executor, reference, tmp_path):
-    if executor == "dask":
-        pytest.importorskip("distributed", reason="the extra dask is not installed")
-    run, _ = run_campaign(write_config(tmp_path), executor=executor, workers=2)
+def test_the_executor_does_not_matter(reference, tmp_path):
+    """Dask is compared in the test in which one of its workers is killed."""
+    run, _ = run_campaign(write_config(tmp_path), executor="local", workers=2)
     assert outcome(run) == outcome(reference)
 
 

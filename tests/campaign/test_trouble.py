@@ -19,7 +19,7 @@ from adaptntk.files import locked
 from tests.campaign.conftest import outcome, write_config
 
 # Set it to 20 or more for a thorough search of the moments at which a campaign may be killed.
-KILLS = int(os.environ.get("ADAPTNTK_TEST_KILLS", "4"))
+KILLS = int(os.environ.get("ADAPTNTK_TEST_KILLS", "3"))
 
 
 def troubled(log="", **arguments):
@@ -79,29 +79,29 @@ def _wait_for(condition, seconds=120):
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("trouble", ["fail", "nan", "hang"])
-def test_a_labeler_in_trouble_costs_replacements_only(trouble, tmp_path):
-    share = 0.1 if trouble == "hang" else 0.33
-    label = troubled(trouble=trouble, share=share) | {"time_limit": 1.5}
-    run, verdict = run_campaign(
-        write_config(tmp_path, label=label), executor="local", workers=2 if trouble == "hang" else 1
-    )
+def test_a_labeler_in_trouble_costs_replacements_only(tmp_path):
+    """A third of the labels fails, returns NaN or hangs."""
+    stories = {"fail": "SCF not converged", "nan": "NaN", "hang": "time limit"}
+    label = troubled(trouble=",".join(stories), share=0.33) | {"time_limit": 3.0}
+    config = write_config(tmp_path, label=label, explore={"steps": 90, "patience": 100})
+    run, verdict = run_campaign(config, executor="local", workers=2)
     assert verdict.reason == "rounds"
     found = outcome(run)
     assert [s["labels_spent"] for s in found["rounds"]] == [22, 28, 34]
-    assert len(found["quarantine"]) >= 3
-    stories = [json.loads((run / "quarantine" / name).read_text()) for name in found["quarantine"]]
-    story = {"fail": "SCF not converged", "nan": "NaN", "hang": "time limit"}[trouble]
-    assert all(story in attempt["error"] for s in stories for attempt in s["attempts"])
-    assert found["rounds"][-1]["labels"]["quarantined"] == len(stories)
-    # Nothing in quarantine was learnt from, and what replaced it was chosen with what had been learnt.
+    attempts = [json.loads((run / "quarantine" / name).read_text())["attempts"] for name in found["quarantine"]]
+    assert found["rounds"][-1]["labels"]["quarantined"] == len(attempts) >= 6
+    for kind, story in stories.items():
+        told = [tries for tries in attempts if story in tries[0]["error"]]
+        assert told, kind
+        assert all(len(tries) == (1 if kind == "hang" else 2) for tries in told)
+    # Nothing in quarantine was learnt from.
     assert not {name.removesuffix(".json") for name in found["quarantine"]} & {
         name.removesuffix(".xyz") for name in found["labels"]
     }
 
 
 def test_nothing_can_be_labelled(tmp_path):
-    with pytest.raises(InputError, match=r"too few first structures .* quarantine"):
+    with pytest.raises(InputError, match=r"too few first structures .*quarantine for why"):
         run_campaign(write_config(tmp_path, label=troubled(share=1.0)))
 
 
@@ -189,7 +189,7 @@ def small_disk(tmp_path):
     if made.returncode != 0:
         pytest.skip("a small disk can be mounted by root only")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(small_disk, reference, tmp_path):

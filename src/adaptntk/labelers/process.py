@@ -29,6 +29,8 @@ from adaptntk.labelers.kinds import build_labeler
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
 
 TIME_LIMIT = "the time limit of {:g} s was exceeded"
+# Seconds that a labeler may take to start up, before its first label.
+LONGEST_START = 60.0
 # One label at a time in each, on one core: small calculations are only slowed down by more threads, and sums over
 # threads differ from run to run.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -198,10 +200,11 @@ def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | In
 
 def _label(request: Request, labelers: dict[str, Labeler]) -> Atoms:
     check_geometry(request.atoms, request.spec)
+    if "labeler" not in labelers:
+        with _time_limit(max(request.spec.time_limit, LONGEST_START)):
+            labelers["labeler"] = build_labeler(request.spec)
     began = time.perf_counter()
     with _time_limit(request.spec.time_limit):
-        if "labeler" not in labelers:
-            labelers["labeler"] = build_labeler(request.spec)
         energy, forces = labelers["labeler"].label(request.atoms)
     check_label(request.atoms, energy, forces, request.spec)
     labelled = request.atoms.copy()
