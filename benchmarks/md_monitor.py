@@ -63,7 +63,9 @@ log = logging.getLogger("adaptntk.md_monitor")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--recorded", action="store_true", help="judge the runs that are there, and make no others")
+    options = parser.parse_args()
+    folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     uncertainty = prepare(folder)
@@ -74,7 +76,14 @@ def main() -> None:
     rules[None] = [ConformalThreshold(c, p) for c in (0.95, 0.99) for p in (1, 2, 3)]
     verdicts, described = [], {}
     for name, seeds in SETS.items():
-        runs = {t: [record(folder, uncertainty, t, seed) for seed in seeds] for t in (COLD, HOT)}
+        runs = {
+            t: [
+                record(folder, uncertainty, t, seed)
+                for seed in seeds
+                if recording(folder, t, seed).exists() or not options.recorded
+            ]
+            for t in (COLD, HOT)
+        }
         described[name] = {f"{t} K": describe(uncertainty, runs[t]) for t in runs}
         verdicts += [
             {"set": name, "rule": rule.name, "alarm": alarm, "coverage": rule.coverage, "patience": rule.patience}  # type: ignore[attr-defined]
@@ -89,7 +98,7 @@ def main() -> None:
         print(line)
     result = {
         "data": f"ethanol, GFN2-xTB at 300 K: {SIZES}",
-        "runs": f"10 per set and temperature, {STEPS} steps of 0.5 fs at most, observed every 10",
+        "runs": f"{STEPS} steps of 0.5 fs at most, observed every 10; how many there are is with the frames",
         "unit": f"alarm and tolerance in units of the typical force error, {typical:.4f} eV/Å",
         "typical_force_error": typical,
         "chosen": chosen,
@@ -121,9 +130,14 @@ def typical_error(uncertainty: NTKUncertainty, frames: Sequence[Atoms]) -> float
     return float(np.sqrt(np.mean(errors**2)))
 
 
+def recording(folder: Path, temperature: int, seed: int) -> Path:
+    """Where a labelled trajectory is kept."""
+    return folder / f"md-{temperature}-{seed}.xyz"
+
+
 def record(folder: Path, uncertainty: NTKUncertainty, temperature: int, seed: int) -> list[Atoms]:
     """One labelled trajectory from a structure of the test set; frames that xTB cannot label end it."""
-    path = folder / f"md-{temperature}-{seed}.xyz"
+    path = recording(folder, temperature, seed)
     if not path.exists():
         start = read_structures(folder / "test.xyz")[seed]
         run = run_md(uncertainty, start, MDSettings(temperature, STEPS), PHYSICAL_RULES, seed)
@@ -164,6 +178,7 @@ def describe(uncertainty: NTKUncertainty, runs: Sequence[Sequence[Atoms]]) -> di
     sigma = calibration.forces.sigma(variance)
     held = {f"bound_held_{c}": float(np.mean(errors <= calibration.error_bound(variance, c))) for c in (0.9, 0.95)}
     return {
+        "runs": len(runs),
         "frames": len(frames),
         "force_rmse": float(np.sqrt(np.mean(errors**2))),
         "sigma_rms": float(np.sqrt(np.mean(sigma**2))),
