@@ -35,7 +35,7 @@ from adaptntk.progress import Progress, silent
 log = logging.getLogger(__name__)
 
 # Structures from which the random labels are drawn, for each one wanted: what fails is replaced.
-SPARE = 3
+SPARE = 5
 BOOTSTRAPS = 2000
 # Of the bound on the error of a hold-out structure.
 BOUND_COVERAGE = 0.9
@@ -106,11 +106,9 @@ def explore(run: RunDirectory, number: int, worker: Worker) -> None:
     rng = np.random.default_rng([run.config.seed, number, 1])
     wanted = run.config.round
     # Drawn from everything that the model met, before anything is chosen: only so do they tell the error there.
-    share = min(SPARE * (wanted.valid + wanted.holdout), max(0, len(new) - wanted.train))
-    drawn = set(rng.permutation(len(new))[:share].tolist())
-    write_structures(here.random, [_marked(new[i]) for i in rng.permutation(sorted(drawn))])
-    rest = [atoms for index, atoms in enumerate(new) if index not in drawn]
-    write_structures(here.pool, [_marked(atoms) for atoms in _uncertain(run, before, rest)])
+    drawn = rng.permutation(len(new))[: SPARE * (wanted.valid + wanted.holdout)]
+    write_structures(here.random, [_marked(new[i]) for i in drawn])
+    write_structures(here.pool, [_marked(atoms) for atoms in _uncertain(run, before, new)])
 
 
 def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
