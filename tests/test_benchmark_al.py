@@ -194,6 +194,7 @@ def test_the_time_of_one_round(tmp_path):
     assert found["ratios"]["adaptntk"] == 1
     assert found["seconds"]["qbc"]["training"] > 1.3 * found["seconds"]["adaptntk"]["training"]
     assert found["seconds"]["random"]["uncertainty"] == 0
+    assert found["seconds"]["qbc"]["selection"] < 1  # the trainings are not counted a second time
     assert "over AdaptNTK" in result.output
 
 

@@ -115,10 +115,13 @@ def benchmark_al(
         raise InputError("the method random must be among those compared: the others are measured by it")
     folder = make_folder(output)
     with locked(folder):
-        check_same_experiment(folder, {"preset": preset, "plan": dataclasses.asdict(plan)})
+        how = {"preset": preset, "recipe": dataclasses.asdict(plan.recipe), "options": plan.options}
+        check_same_experiment(folder, how)
         for task in tasks:
-            task.prepare(sizes_of(plan, task), preset == "smoke", choose_workers(100, jobs, "cpu"))
-            check_same_experiment(make_folder(folder / task.name), {"data": task.identity})
+            sizes = sizes_of(plan, task)
+            task.prepare(sizes, preset == "smoke", choose_workers(100, jobs, "cpu"))
+            what = {"data": task.identity, "sizes": dataclasses.asdict(sizes)}
+            check_same_experiment(make_folder(folder / task.name), what)
         starts = [
             Job(task, seed, "start", plan, folder / task.name / f"seed-{seed}" / "start", device)
             for task in tasks
@@ -209,9 +212,9 @@ def choose_batch(
         name = SCORES[job.method]
         before = bench.seconds_in_training
         scores = fit_method(name, bench, job.plan.options.get(name)).assess(oracle.pool).variance
-        scored = time.perf_counter() - (bench.seconds_in_training - before)
+        scored, trained = time.perf_counter(), bench.seconds_in_training - before
         selection = by_score("topb", torch.from_numpy(scores), count, constraints)
-        return selection.indices, {"uncertainty": scored - began, "selection": time.perf_counter() - scored}
+        return selection.indices, {"uncertainty": scored - began - trained, "selection": time.perf_counter() - scored}
     selector, _, dim = job.method.partition("@")
     if selector == "random":
         selection = by_score("random", torch.zeros(len(oracle.pool)), count, constraints, seed)
