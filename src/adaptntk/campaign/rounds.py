@@ -121,6 +121,7 @@ def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
             label_random(run, worker, number, role, getattr(wanted, role), supply, "random")
     pool = _read(here.pool)
     if not pool:
+        here.add_seconds(clock.seconds)
         return
     rows: np.ndarray | None = None
     waves = here.picks()
@@ -134,7 +135,8 @@ def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
         known = {path.stem for path in (run.path / "labels").glob("*.xyz")}
         labelled = [identity for identity in chosen if identity in known]
         missing = wanted.train - len(labelled)
-        excluded = [identity in set(chosen) | run.known_hashes() for identity in hashes]
+        settled = run.known_hashes() | set(chosen)
+        excluded = [identity in settled for identity in hashes]
         missing = min(missing, excluded.count(False))
         if missing <= 0:
             here.add_seconds(clock.seconds)

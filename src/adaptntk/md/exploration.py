@@ -160,7 +160,7 @@ def collect(
     """
     known = set(known_hashes)
     taken: list[Atoms] = []
-    prints: dict[bytes, list[Array]] = {}
+    prints: dict[bytes, _Fingerprints] = {}
     for frame in frames:
         if not _usable(frame, threshold, fused):
             continue
@@ -168,15 +168,35 @@ def collect(
         if digest in known:
             continue
         known.add(digest)
-        alike = prints.setdefault(np.sort(frame.numbers).tobytes(), [])
         own = fingerprint(frame)
-        # A lone atom has no distances: the sum is empty, and so is the difference.
-        squares = [np.sum((own - other) ** 2) / max(1, len(own)) for other in alike]
-        if min(squares, default=np.inf) < min_distance**2:
+        alike = prints.setdefault(np.sort(frame.numbers).tobytes(), _Fingerprints(len(own)))
+        if alike.nearest(own) < min_distance:
             continue
-        alike.append(own)
+        alike.add(own)
         taken.append(frame)
     return taken
+
+
+class _Fingerprints:
+    """Fingerprints of structures of one composition, in an array that grows by doubling."""
+
+    def __init__(self, length: int) -> None:
+        self._rows = np.empty((64, length))
+        self._count = 0
+
+    def nearest(self, own: Array) -> float:
+        """Root mean square difference to the nearest, Å; infinite when there is none."""
+        if self._count == 0:
+            return np.inf
+        # A lone atom has no distances: the sum is empty, and so is the difference.
+        squares = np.sum((self._rows[: self._count] - own) ** 2, axis=1) / max(1, len(own))
+        return float(np.sqrt(squares.min()))
+
+    def add(self, own: Array) -> None:
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._rows[self._count] = own
+        self._count += 1
 
 
 def _usable(frame: Atoms, threshold: float | None, fused: float) -> bool:
