@@ -40,26 +40,34 @@ def test_killed_at_random_moments_nothing_is_lost_or_paid_twice(tmp_path):
     config = write_config(
         tmp_path / "killed", label=troubled(log, **slow), execution={"executor": "local", "workers": 2}
     )
+    run = tmp_path / "killed" / "runs" / "water"
+
+    def check():
+        assert outcome(run) == outcome(whole)
+        paid = collections.Counter(log.read_text().split())
+        assert set(paid.values()) == {1}
+        assert paid.keys() == {path.removesuffix(".xyz") for path in outcome(whole)["labels"]}
+
     rng = np.random.default_rng(int(os.environ.get("ADAPTNTK_TEST_SEED", "0")))
-    # An interpreter that only starts up teaches nothing: the clock starts with the run directory's lock.
     kills = 0
     while kills < KILLS:
         process = subprocess.Popen(command(config), start_new_session=True)
-        run = tmp_path / "killed" / "runs" / "water"
-        _wait_for(lambda run=run, process=process: _is_locked(run) or process.poll() is not None)
+        # An interpreter that only starts up teaches nothing: the clock starts with the run directory's lock.
+        _wait_for(lambda process=process: _is_locked(run) or process.poll() is not None)
         try:
-            process.wait(timeout=float(rng.uniform(0.0, 12.0)))
-            assert process.returncode == 0
-            break
+            process.wait(timeout=float(rng.uniform(0.0, 10.0)))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
             kills += 1
+            continue
+        # Done before all kills were: that is one more comparison, and the next campaign begins.
+        assert process.returncode == 0
+        check()
+        shutil.rmtree(run)
+        log.unlink()
     subprocess.run(command(config), check=True)
-    assert outcome(run) == outcome(whole)
-    paid = collections.Counter(log.read_text().split())
-    assert set(paid.values()) == {1}
-    assert paid.keys() == {path.removesuffix(".xyz") for path in outcome(whole)["labels"]}
+    check()
 
 
 def _is_locked(run):

@@ -5,6 +5,7 @@ the campaign was killed meanwhile. It holds a lock on the structure while it wor
 same label later waits for it instead of paying again.
 """
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -128,6 +129,7 @@ class LabelProcess:
                 start_new_session=True,
             )
         self._connection = ours
+        atexit.register(self.dismiss)
 
     def _why_it_died(self) -> str:
         assert self._process is not None
@@ -138,6 +140,13 @@ class LabelProcess:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"the process of the labeler died ({how})"
 
+    def dismiss(self) -> None:
+        """Tell the process that nobody will ask any more, and wait a moment for it to leave."""
+        if self._connection is not None and self._process is not None:
+            self._connection.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=5)
+
     def end(self) -> None:
         """End the process and all that it started."""
         if self._connection is not None:
@@ -147,6 +156,7 @@ class LabelProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._process = self._connection = None
+        atexit.unregister(self.dismiss)
 
 
 _local = threading.local()
