@@ -12,6 +12,7 @@ from ase import Atoms
 
 from adaptntk.campaign import jobs
 from adaptntk.campaign.config import Labels
+from adaptntk.campaign.layout import ROLES
 from adaptntk.campaign.run_directory import Clock, Round, RunDirectory, read_json
 from adaptntk.core import metrics
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
@@ -77,14 +78,14 @@ def begin(run: RunDirectory, worker: Worker) -> None:
     here, wanted = run.round(0), run.config.first
     if run.config.start.labelled is not None:
         _take_given(run, wanted)
-    missing = {role: getattr(wanted, role) - len(run.labelled(role)) for role in ("train", "valid", "holdout")}
+    missing = {role: getattr(wanted, role) - len(run.labelled(role)) for role in ROLES}
     if not here.random.exists():
         count = SPARE * sum(max(0, number) for number in missing.values())
         write_structures(here.random, _near_the_start(run, count))
     supply = iter(_read(here.random))
-    for role in ("train", "valid", "holdout"):
+    for role in ROLES:
         label_random(run, worker, 0, role, getattr(wanted, role), supply, "start")
-    had = {role: len(run.labelled(role)) for role in ("train", "valid", "holdout")}
+    had = {role: len(run.labelled(role)) for role in ROLES}
     if had["train"] < 2 or had["valid"] < MINIMUM_STRUCTURES or had["holdout"] < 2:
         raise InputError(
             f"too few first structures could be labelled to begin with ({had}); see {run.path / 'quarantine'} for why"
@@ -205,7 +206,6 @@ def evaluate(run: RunDirectory, number: int) -> None:
             "energy_error": energy_errors.tolist(),
         },
     )
-    sizes = np.array([len(atoms) for atoms in holdout], dtype=float)
     test = test_structures(run)
     spearman = metrics.spearman(found.variance, errors)
     picks = [pick["information"] for wave in here.picks() for pick in wave]
@@ -213,16 +213,12 @@ def evaluate(run: RunDirectory, number: int) -> None:
         here.folder / "round.json",
         {
             "round": number,
-            "labels": {role: len(run.labelled(role)) for role in ("train", "valid", "holdout")}
+            "labels": {role: len(run.labelled(role)) for role in ROLES}
             | {"quarantined": len(list((run.path / "quarantine").glob("*.json")))},
             "labels_spent": run.labels_spent(),
             "confidence": run.config.stop.confidence,
             "coverage": BOUND_COVERAGE,
-            "errors": force_error_interval(errors, sizes, run.config.stop.confidence, run.config.seed)
-            | {
-                "force_rmse_p99": float(np.quantile(errors, 0.99)),
-                "energy_mae_per_atom": float((energy_errors / sizes).mean()),
-            },
+            "errors": _summary(errors, energy_errors, holdout, run),
             **({"test": _errors_on(uncertainty.potential, test, run)} if test else {}),
             "spearman": float(spearman) if np.isfinite(spearman) else None,
             "information_per_label": float(np.mean(picks)) if picks else None,
@@ -241,11 +237,17 @@ def test_structures(run: RunDirectory) -> list[Atoms]:
 def _errors_on(potential: Potential, frames: list[Atoms], run: RunDirectory) -> dict[str, float]:
     predicted = potential.predict(frames)
     errors = metrics.force_rmse(predicted.forces, reference_forces(frames))
+    return _summary(errors, np.abs(predicted.energies - reference_energies(frames)), frames, run)
+
+
+def _summary(
+    errors: np.ndarray, energy_errors: np.ndarray, frames: Sequence[Atoms], run: RunDirectory
+) -> dict[str, float]:
+    """What is said of the errors on a set of structures."""
     sizes = np.array([len(atoms) for atoms in frames], dtype=float)
-    energy_errors = np.abs(predicted.energies - reference_energies(frames)) / sizes
     return force_error_interval(errors, sizes, run.config.stop.confidence, run.config.seed) | {
         "force_rmse_p99": float(np.quantile(errors, 0.99)),
-        "energy_mae_per_atom": float(energy_errors.mean()),
+        "energy_mae_per_atom": float((energy_errors / sizes).mean()),
     }
 
 

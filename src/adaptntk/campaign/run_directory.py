@@ -13,6 +13,7 @@ from typing import Any
 from ase import Atoms
 
 from adaptntk.campaign.config import CHANGEABLE, Campaign
+from adaptntk.campaign.layout import FORMAT, ROLES
 from adaptntk.data.structures import ENERGY, read_structures, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import locked, make_folder, write_atomically, write_json, write_table
@@ -20,8 +21,6 @@ from adaptntk.version import __version__
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
-ROLES = ("train", "valid", "holdout")
 # What the ledger says of every label; the structure's file says the same.
 PROVENANCE = (
     "hash", "round", "role", "chosen_by", "score", "information", "trajectory", "temperature", "step", "label_seconds",

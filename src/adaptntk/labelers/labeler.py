@@ -6,10 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from ase import Atoms
-from ase.data import covalent_radii
-from ase.neighborlist import neighbor_list
 from numpy.typing import NDArray
 
+from adaptntk.data.geometry import fused_pair
 from adaptntk.data.structures import check_structure
 from adaptntk.errors import AdaptNTKError
 
@@ -51,13 +50,11 @@ class LabelerSpec:
 def check_geometry(atoms: Atoms, spec: LabelerSpec) -> None:
     """Refuse what no calculation should be spent on."""
     check_structure(atoms, "the structure")
-    radii = covalent_radii[atoms.numbers]
-    first, second, distance = neighbor_list("ijd", atoms, spec.closest * 2 * float(radii.max()))
-    ratio = distance / (radii[first] + radii[second])
-    if len(ratio) and ratio.min() < spec.closest:
-        worst = int(ratio.argmin())
-        pair = f"{atoms.symbols[first[worst]]}{first[worst]} and {atoms.symbols[second[worst]]}{second[worst]}"
-        raise LabelError(f"{pair} are {distance[worst]:.2f} Å apart: fused atoms are not calculated")
+    pair = fused_pair(atoms, spec.closest)
+    if pair is not None:
+        first, second, distance = pair
+        names = f"{atoms.symbols[first]}{first} and {atoms.symbols[second]}{second}"
+        raise LabelError(f"{names} are {distance:.2f} Å apart: fused atoms are not calculated")
 
 
 def check_label(atoms: Atoms, energy: float, forces: Array, spec: LabelerSpec) -> None:

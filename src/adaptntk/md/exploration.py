@@ -9,11 +9,11 @@ from ase.calculators.calculator import Calculator
 from ase.optimize import BFGS
 from numpy.typing import NDArray
 
+from adaptntk.data.geometry import fused_pair
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
 from adaptntk.md.calculator import PotentialCalculator
 from adaptntk.md.dynamics import MDSettings
-from adaptntk.md.physical_rules import fused_pair
 from adaptntk.models.protocol import Potential
 
 Array = NDArray[np.float64]

@@ -16,11 +16,11 @@ import numpy as np
 from ase.io.extxyz import key_val_str_to_dict
 from numpy.typing import NDArray
 
+from adaptntk.campaign.layout import FORMAT
 from adaptntk.errors import InputError
 
 Array = NDArray[np.float64]
 
-FORMAT = 1
 STEPS = ("explore", "select", "label", "train", "evaluate")
 ROLE_NAMES = {"train": "training", "valid": "validation", "holdout": "hold-out"}
 
