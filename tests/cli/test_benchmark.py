@@ -1,6 +1,7 @@
 """The benchmarks run and write what they promise; times themselves are not tested."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -45,33 +46,30 @@ def test_unknown_preset(tmp_path):
     assert "choose one of full, smoke" in result.output
 
 
-def test_campaigns_beside_one_another(tmp_path):
-    """Two campaigns on the smallest molecule, with real labels."""
-    result = CliRunner().invoke(
-        app,
-        [
-            "benchmark",
-            "campaign",
-            "-o",
-            str(tmp_path / "demo"),
-            "--molecule",
-            "water",
-            "--preset",
-            "smoke",
-            "--seeds",
-            "1",
-        ],
-    )
+def test_demo_and_campaigns_beside_one_another(tmp_path):
+    """Two campaigns on the smallest molecule, with real labels; under its other name nothing is repeated."""
+    folder = tmp_path / "demo"
+    asked = ["-o", str(folder), "--molecule", "water", "--preset", "smoke"]
+    result = CliRunner().invoke(app, ["demo", *asked])
     assert result.exit_code == 0, result.output
-    assert "labels to random's last" in result.output
-    assert (tmp_path / "demo" / "report.html").stat().st_size > 500_000
-    results = json.loads((tmp_path / "demo" / "results.json").read_text())
-    for method in ("adaptntk", "random"):
-        (curve,) = results["curves"][method]
-        assert curve["labels"] == [22, 28, 34]
-        labels = list((tmp_path / "demo" / "runs" / f"{method}-0" / "labels").glob("*.xyz"))
-        assert len(labels) == 34
+    assert re.search(r"\d+ labels (of AdaptNTK do what 34 random ones do|did not bring AdaptNTK)", result.output)
+    assert f"open {folder / 'report.html'}" in result.output
+    assert (folder / "report.html").stat().st_size > 500_000
+    results = json.loads((folder / "results.json").read_text())
+    labels = {
+        method: sorted((folder / "runs" / f"{method}-0" / "labels").glob("*.xyz")) for method in results["curves"]
+    }
+    assert set(labels) == {"adaptntk", "random"}
+    for method in labels:
+        assert results["curves"][method][0]["labels"] == [22, 28, 34]
+        assert len(labels[method]) == 34
     # Both began with the same labels and the same model.
     first = [results["curves"][method][0]["force_rmse"][0] for method in ("adaptntk", "random")]
     assert first[0] == first[1]
     assert results["summary"]["random"]["final_over_random"]["mean"] == 1.0
+    written = {path: path.stat().st_mtime_ns for path in labels["adaptntk"]}
+    again = CliRunner().invoke(app, ["benchmark", "campaign", *asked, "--seeds", "1"])
+    assert again.exit_code == 0, again.output
+    assert "labels to random's last" in again.output
+    assert written == {path: path.stat().st_mtime_ns for path in labels["adaptntk"]}
+    assert json.loads((folder / "results.json").read_text()) == results

@@ -149,15 +149,6 @@ def test_train_and_data(tmp_path, run):
     assert "validation force RMSE" in result.output
 
 
-def test_demo(tmp_path, run):
-    """The whole way on the smallest molecule, with one epoch of training."""
-    result = run("demo", "-o", tmp_path / "demo", "--molecule", "water", "--frames", 120, "--epochs", 1)
-    assert result.exit_code == 0
-    assert "done in" in result.output
-    assert (tmp_path / "demo" / "overview.png").stat().st_size > 10_000
-    assert len(ase.io.read(tmp_path / "demo" / "batch.xyz", ":")) == 50
-
-
 def test_help_is_quick_and_complete(run):
     verbs = "train fit score select evaluate md run status report demo config data benchmark"
     for verb in verbs.split():

@@ -1,47 +1,37 @@
-"""``adaptntk demo``: the whole way on a molecule whose data are made on the spot."""
+"""``adaptntk demo``: two campaigns on a molecule, labels and all, that differ only in how they select."""
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from adaptntk.cli import console
-from adaptntk.cli.data import md
-from adaptntk.cli.evaluate import evaluate
-from adaptntk.cli.fit import fit
-from adaptntk.cli.select import select
-from adaptntk.cli.train import train
+from adaptntk.cli import console, options
 
 
 def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")] = Path("demo"),
     molecule: Annotated[str, typer.Option(help="Any molecule that adaptntk data md can build.")] = "ethanol",
-    frames: Annotated[int, typer.Option(min=120, help="Labelled frames to make.")] = 1200,
-    epochs: Annotated[int, typer.Option(min=1, help="Length of the training.")] = 60,
+    preset: Annotated[str, typer.Option(help="cpu, or smoke for a quick look.")] = "cpu",
+    device: options.Device = "auto",
 ) -> None:
-    """Make data with GFN2-xTB, train a small MACE, fit, evaluate and select: minutes, no download."""
-    from adaptntk.report.figures import draw_overview
+    """A campaign with AdaptNTK beside one that selects at random: simulate, select, label with GFN2-xTB, retrain."""
+    from adaptntk.benchmark.campaigns import benchmark_campaign, campaign_table, run_folder
 
     began = time.perf_counter()
-    files = {name: output / f"{name}.xyz" for name in ("train", "valid", "test", "pool", "batch")}
-    model, ntk = output / f"{molecule}.model", output / f"{molecule}.ntk"
-    sizes = {"train": frames // 6, "valid": frames // 6, "test": frames // 4, "pool": 5 * frames // 12}
-    step(f"adaptntk data md {molecule} -o {output} " + " ".join(f"--{part} {size}" for part, size in sizes.items()))
-    md(output, molecule, **sizes)
-    step(f"adaptntk train --train {files['train']} --valid {files['valid']} --epochs {epochs} -o {model}")
-    train(files["train"], files["valid"], model, epochs=epochs)
-    step(f"adaptntk fit {model} --train {files['train']} --valid {files['valid']} -o {ntk}")
-    fit(model, files["train"], files["valid"], ntk)
-    step(f"adaptntk evaluate {ntk} {files['test']} -o {output / 'report'}")
-    evaluate(ntk, files["test"], output / "report")
-    figure = output / "report" / "selection.png"
-    step(f"adaptntk select {ntk} {files['pool']} -n 50 -o {files['batch']} --figure {figure}")
-    select(ntk, files["pool"], files["batch"], 50, figure=figure)
-    picture = draw_overview(output / "report", figure.with_suffix(".csv"), output / "overview.png")
-    console.out.print(f"\ndone in {time.perf_counter() - began:.0f} s; look at {picture} and {output / 'report'}")
+    results = benchmark_campaign(output, molecule, preset, seeds=1, device=device)
+    console.out.print(f"\n{campaign_table(results)}")
+    console.out.print(sentence(results))
+    chosen = run_folder(output, "adaptntk", 0)
+    console.out.print(f"the campaign as a file: {output / chosen.name}.yaml   its state: adaptntk status {chosen}")
+    console.out.print(f"done in {time.perf_counter() - began:.0f} s; open {output / 'report.html'}")
 
 
-def step(command: str) -> None:
-    """Show the command that the next step is."""
-    console.out.print(f"\n$ {command}")
+def sentence(results: dict[str, Any]) -> str:
+    """What the comparison says, in one line."""
+    curves, needed = results["curves"], results["summary"]["adaptntk"]["labels_to_random"][0]
+    spent = curves["random"][0]["labels"][-1]
+    reached = 1000 * curves["random"][0]["force_rmse"][-1]
+    if needed is None:
+        return f"{spent} labels did not bring AdaptNTK to what {spent} random ones reach ({reached:.0f} meV/Å)"
+    return f"{needed:.0f} labels of AdaptNTK do what {spent} random ones do ({reached:.0f} meV/Å)"

@@ -58,19 +58,6 @@ def draw_selection(table: str | Path) -> Path:
     return save_figure(figure, table.with_suffix(".png"))
 
 
-def draw_overview(evaluation: str | Path, selection: str | Path, output: str | Path) -> Path:
-    """One picture of it all: uncertainty against error, reliability, and what was picked."""
-    evaluation = Path(evaluation)
-    columns = read_columns(evaluation / "evaluation.csv")
-    summary = json.loads((evaluation / "evaluation.json").read_text())
-    figure = Figure(figsize=(14, 4.2), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    scatter_panel(left, columns["forces_uncertainty"], columns["force_rmse"], summary["spearman"])
-    reliability_panel(middle, columns["forces_uncertainty"], columns["force_rmse"], summary)
-    map_panel(figure, right, read_columns(Path(selection)))
-    return save_figure(figure, Path(output))
-
-
 def scatter_panel(axes: Axes, sigma: Array, error: Array, spearman: float) -> None:
     """True error against predicted sigma on log axes, with the diagonal."""
     # Perfect crystals have no forces and no error: they are drawn at the edge instead of stretching the axes.
