@@ -122,7 +122,12 @@ def run_folder(folder: Path, method: str, seed: int) -> Path:
 
 
 def _run(job: Job) -> None:
-    run_campaign(job.config, resume=True, executor="serial", device=job.device)
+    def report(summary: dict[str, Any]) -> None:
+        error = 1000 * summary["test"]["force_rmse"]
+        done = f"{job.config.stem}, round {summary['round']}"
+        log.info("%s: %d labels, force RMSE on the test structures %.0f meV/Å", done, summary["labels_spent"], error)
+
+    run_campaign(job.config, resume=True, executor="serial", device=job.device, on_round=report)
 
 
 def _results(folder: Path, preset: str, methods: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:

@@ -104,7 +104,6 @@ class Select(Section):
     """How a batch is chosen from the candidates."""
 
     method: str = Field("adaptntk", description=f"One of {', '.join(SELECTORS)}.")
-    min_separation: float = Field(0.0, ge=0, le=1, description="Smallest allowed distance of two picks, 0 to 1.")
 
     @model_validator(mode="after")
     def _known(self) -> "Select":

@@ -104,8 +104,7 @@ def choose(
     features = torch.as_tensor(rows, device=uncertainty.potential.device)
     posterior = uncertainty.posterior.condition(features[picked]) if picked else uncertainty.posterior
     training = torch.cat([uncertainty.features, features[picked]]) if picked else uncertainty.features
-    constraints = Constraints(excluded, config.select.min_separation)
-    found = select(config.select.method, posterior, training, features, count, constraints, seed)
+    found = select(config.select.method, posterior, training, features, count, Constraints(excluded), seed)
     # U given everything before the pick, whatever the rule maximises: what the label is expected to tell.
     variances = []
     for place, index in enumerate(found.indices):

@@ -82,17 +82,18 @@ def _loop(
 
 def _run_round(run: RunDirectory, here: Round, worker: rounds.Worker) -> None:
     number = here.number
+    name = f"{run.config.name}, round {number}"
     if number == 0:
-        log.info("round 0: labels to begin with")
+        log.info("%s: labels to begin with", name)
         with here.timed("label"):
             rounds.begin(run, worker)
     else:
-        log.info("round %d: explore", number)
+        log.info("%s: explore", name)
         with here.timed("explore"):
             rounds.explore(run, number, worker)
-        log.info("round %d: select and label", number)
+        log.info("%s: select and label", name)
         rounds.pick_and_label(run, number, worker)
-    log.info("round %d: train", number)
+    log.info("%s: train", name)
     with here.timed("train"):
         rounds.learn(run, number, worker)
         rounds.fit(run, number, worker)
