@@ -188,14 +188,16 @@ def test_the_published_file_comes_first(tmp_path, monkeypatch):
 
 
 def test_the_time_of_one_round(tmp_path):
-    command = ["benchmark", "timing", "--preset", "smoke", "--methods", "adaptntk,qbc,random", "--device", "cpu"]
+    command = ["benchmark", "timing", "--preset", "smoke", "--methods", "adaptntk,qbc,mcd,random", "--device", "cpu"]
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "out" / "timing.json").read_text())
     assert found["ratios"]["adaptntk"] == 1
     spent = FolderWorkbench.read_seconds(tmp_path / "out" / "networks")
-    assert set(spent) == {"member-0", "member-1"}
-    assert found["seconds"]["qbc"]["training"] == pytest.approx(sum(spent.values()))
+    assert set(spent) == {"member-0", "member-1", "dropout-0.1"}
+    assert found["seconds"]["qbc"]["training"] == pytest.approx(spent["member-0"] + spent["member-1"])
+    assert found["seconds"]["mcd"]["training"] == pytest.approx(spent["dropout-0.1"])
+    assert found["seconds"]["random"]["training"] == pytest.approx(spent["member-0"])
     assert found["seconds"]["adaptntk"]["training"] == pytest.approx(spent["member-0"])
     assert found["seconds"]["random"]["uncertainty"] == 0
     # The training of the other member, which the committee asks for while it selects, is not counted a second time.

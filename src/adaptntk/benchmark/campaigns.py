@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from ase import Atoms
 
 from adaptntk.benchmark.al_results import labels_needed, ratio_interval
 from adaptntk.benchmark.jobs import find_plan, run_all
@@ -25,20 +26,25 @@ from adaptntk.workflows.report import write_report
 
 log = logging.getLogger(__name__)
 
+# Far from the seeds of campaigns.
+FIRST_TEST_SEED = 1_000_000
+
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of the campaigns."""
+    """The size of the campaigns; test structures come from several trajectories."""
 
     temperature: float
-    test: int
+    trajectories: int
+    frames: int
     config: dict[str, Any]
 
 
 PLANS = {
     "cpu": Plan(
         temperature=800.0,
-        test=300,
+        trajectories=10,
+        frames=30,
         config={
             "first": {"train": 20, "valid": 20, "holdout": 10},
             "round": {"train": 15, "valid": 2, "holdout": 3},
@@ -49,7 +55,8 @@ PLANS = {
     ),
     "smoke": Plan(
         temperature=400.0,
-        test=20,
+        trajectories=2,
+        frames=10,
         config={
             "first": {"train": 8, "valid": 10, "holdout": 4},
             "round": {"train": 3, "valid": 1, "holdout": 2},
@@ -99,12 +106,19 @@ def benchmark_campaign(
         check_same_experiment(folder, {"molecule": molecule, "preset": preset, "plan": dataclasses.asdict(plan)})
         test = folder / "test.xyz"
         if not test.exists():
-            log.info("%d test structures: GFN2-xTB dynamics at %.0f K", plan.test, plan.temperature)
-            frames = sample_md(build_molecule(molecule), plan.test, plan.temperature, interval=20, seed=1_000_000)
-            write_structures(test, frames)
+            write_structures(test, _test_structures(plan, molecule))
         work = [Job(_write(folder, plan, molecule, m, seed), m, seed, device) for seed in range(seeds) for m in methods]
         run_all(_run, work, jobs, device, lambda job: f"seed {job.seed}, {job.method}")
         return _results(folder, preset, methods, range(seeds))
+
+
+def _test_structures(plan: Plan, molecule: str) -> list[Atoms]:
+    count = plan.trajectories * plan.frames
+    log.info("%d test structures: GFN2-xTB dynamics at %.0f K", count, plan.temperature)
+    start = build_molecule(molecule)
+    seeds = range(FIRST_TEST_SEED, FIRST_TEST_SEED + plan.trajectories)
+    runs = [sample_md(start, plan.frames, plan.temperature, interval=20, seed=seed) for seed in seeds]
+    return [frame for run in runs for frame in run]
 
 
 def _write(folder: Path, plan: Plan, molecule: str, method: str, seed: int) -> Path:

@@ -36,7 +36,7 @@ def benchmark_timing(
     """Train what each method needs, score the pool, choose a batch; writes ``timing.json`` and ``table.md``.
 
     Methods take turns, nothing runs beside them. A network that several methods need is trained once, and its time
-    counted for each. Networks are found again after an interruption.
+    counted for each of them. Networks are found again after an interruption.
     """
     plan = find_plan(PLANS, preset)
     for method in methods:
@@ -59,9 +59,10 @@ def benchmark_timing(
             path = folder / f"{method}.json"
             if not path.exists():
                 bench.used.clear()
-                bench.member(0)
                 job = Job(task, seed, method, plan, folder, device)
                 _, parts = choose_batch(job, bench, labelled, oracle)
+                if not bench.used:  # random: nothing is asked, but a network is wanted
+                    bench.member(0)
                 spent = bench.training_seconds()
                 found = {"training": sum(spent[name] for name in bench.used), **parts}
                 write_json(path, found)
