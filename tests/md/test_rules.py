@@ -159,6 +159,12 @@ def test_patience_and_hysteresis_by_hand():
     assert steps_until_stop(RULE, [0.95, 0.8, 0.95, 0.8, 0.95]) == 4  # dips that hide a trend
     assert steps_until_stop(RULE, [0.95, None, 0.95, None, 0.95]) == 4  # moments without uncertainty
     assert steps_until_stop(replace(RULE, patience=1), [0.1, 0.95]) == 1
+    assert steps_until_stop(replace(RULE, lost=2.0), [0.1, 1.75, 0.1, 1.85]) == 3  # 2 x 0.90 needs no patience
+
+
+def test_who_is_lost_is_told_so():
+    reason = Monitor([replace(RULE, lost=2.0)], CALIBRATION).observe(observed(1.85))
+    assert "passed 0.9, which 90 % of known structures stay below, more than 2 times" in reason.text
 
 
 @given(st.lists(st.floats(0, 2), max_size=40), st.integers(1, 5))
@@ -200,6 +206,7 @@ def test_rules_that_cannot_be_decided_are_refused_at_once():
     [
         lambda: ConformalThreshold(1.0),
         lambda: ConformalThreshold(0.9, patience=0),
+        lambda: ConformalThreshold(0.9, lost=0.5),
         lambda: ErrorLevel(-1.0),
         lambda: ErrorLevel(1.0, release=0.0),
         lambda: RelativeThreshold(0.0),

@@ -93,6 +93,9 @@ class Explore(Section):
     )
     max_error: float | None = Field(None, gt=0, description="A frame alarms if its error bound exceeds this, eV/Å.")
     patience: int = Field(5, ge=1, description="Alarms after which a run is stopped.")
+    lost: float = Field(
+        2.0, ge=1, description="A score beyond this multiple of the alarm ends the run at once, and is no candidate."
+    )
     above: float = Field(
         0.5, ge=0, lt=1, description="Candidates are frames with a score above this share of the validation frames."
     )

@@ -79,7 +79,7 @@ def run_trajectory(job: Trajectory, config: Campaign) -> None:
 def make_rules(config: Campaign, uncertainty: NTKUncertainty) -> list[Rule]:
     """What ends a simulation of this round."""
     explore = config.explore
-    rules: list[Rule] = [*PHYSICAL_RULES, ConformalThreshold(explore.coverage, explore.patience)]
+    rules: list[Rule] = [*PHYSICAL_RULES, ConformalThreshold(explore.coverage, explore.patience, lost=explore.lost)]
     if explore.max_error is not None:
         level = ErrorLevel(explore.max_error, patience=explore.patience)
         try:

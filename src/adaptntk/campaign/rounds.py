@@ -101,7 +101,7 @@ def explore(run: RunDirectory, number: int, worker: Worker) -> None:
     if explored.pool is not None:
         frames = [bare(atoms) for atoms in read_structures(explored.pool)]
     else:
-        frames = _simulate(run, number, before, worker)
+        frames = _not_lost(run, before, _simulate(run, number, before, worker))
     known = run.known_hashes() | {structure_hash(atoms) for atoms in test_structures(run)}
     new = collect(frames, None, known, explored.min_distance)
     rng = np.random.default_rng([run.config.seed, number, 1])
@@ -359,13 +359,27 @@ def _simulate(run: RunDirectory, number: int, before: Round, worker: Worker) -> 
     return [atoms for job in work for atoms in _read(job.output)]
 
 
+def _not_lost(run: RunDirectory, before: Round, frames: list[Atoms]) -> list[Atoms]:
+    """Without what a model does that has lost its way: the most uncertain frames of all, and not worth a label.
+
+    Bonds break there that would not break. The next model learns more from where this one begins to be wrong.
+    """
+    explored = run.config.explore
+    highest = explored.lost * _threshold(run, before, explored.coverage)
+    return [atoms for atoms in frames if atoms.info["ntk_variance"] <= highest]
+
+
+def _threshold(run: RunDirectory, before: Round, coverage: float) -> float:
+    calibration = jobs.load_ntk(before.ntk, run.config.execution.device).calibration
+    assert calibration is not None
+    return calibration.variance_threshold(coverage)
+
+
 def _uncertain(run: RunDirectory, before: Round, frames: list[Atoms]) -> list[Atoms]:
     """Frames above the threshold; all of them where those are fewer than twice the batch, or for random choice."""
     if run.config.select.method == "random" or run.config.explore.above == 0 or run.config.explore.pool is not None:
         return frames
-    uncertainty = jobs.load_ntk(before.ntk, run.config.execution.device)
-    assert uncertainty.calibration is not None
-    threshold = uncertainty.calibration.variance_threshold(run.config.explore.above)
+    threshold = _threshold(run, before, run.config.explore.above)
     found = [atoms for atoms in frames if atoms.info["ntk_variance"] > threshold]
     return found if len(found) >= 2 * run.config.round.train else frames
 

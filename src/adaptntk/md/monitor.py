@@ -45,12 +45,15 @@ class Monitor:
 
     def _patiently(self, place: int, rule: UncertaintyRule, observation: Observation, alarm: str | None) -> str | None:
         """Count the alarm, or forget those before once the score is well below the threshold."""
+        excess = rule.excess(observation, self.calibration)
         if alarm is not None:
+            assert excess is not None
             self._alarms[place] += 1
+            if excess > rule.lost:
+                return f"{alarm}, more than {rule.lost:.4g} times"
             if self._alarms[place] >= rule.patience:
                 return alarm if rule.patience == 1 else f"{alarm}, alarm {self._alarms[place]}"
             return None
-        excess = rule.excess(observation, self.calibration)
         if excess is not None and excess < rule.release:
             self._alarms[place] = 0
         return None

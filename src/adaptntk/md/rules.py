@@ -2,7 +2,8 @@
 
 Uncertainty rules compare a score with a threshold, and have patience: the run ends at the ``patience``-th alarm, and
 the count begins anew only once the score has fallen below ``release`` times the threshold. So one noisy frame does not
-end a run, and a short dip does not hide a trend. Physical rules (``physical_rules.py``) end the run at once.
+end a run, and a short dip does not hide a trend. A score of more than ``lost`` times the threshold is no noise, and
+ends the run at once, as physical rules (``physical_rules.py``) do.
 """
 
 import math
@@ -64,11 +65,13 @@ class UncertaintyRule:
     Args:
         patience: alarms until the run ends.
         release: fraction of the threshold below which the score must fall for the count to begin anew.
+        lost: score over threshold above which the run ends without patience.
     """
 
     name: ClassVar[str]
     patience: int
     release: float
+    lost: float
 
     def threshold(self, calibration: Calibration) -> float:
         """What the score must not pass; an `InputError` if the calibration cannot say."""
@@ -107,6 +110,8 @@ class UncertaintyRule:
             raise InputError(f"patience is a number of alarms, at least 1, not {self.patience}")
         if not 0 < self.release <= 1:
             raise InputError(f"release must lie between 0 and 1, not {self.release}")
+        if not self.lost >= 1:
+            raise InputError(f"lost is a multiple of the threshold, at least 1, not {self.lost}")
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,7 @@ class ConformalThreshold(UncertaintyRule):
     coverage: float = 0.99
     patience: int = 3
     release: float = 0.8
+    lost: float = math.inf
     name: ClassVar[str] = "conformal-threshold"
 
     def __post_init__(self) -> None:
@@ -148,6 +154,7 @@ class ErrorLevel(UncertaintyRule):
     coverage: float = 0.9
     patience: int = 3
     release: float = 0.8
+    lost: float = math.inf
     name: ClassVar[str] = "error-level"
 
     def __post_init__(self) -> None:
@@ -179,6 +186,7 @@ class RelativeThreshold(UncertaintyRule):
     factor: float = 2.0
     patience: int = 3
     release: float = 0.8
+    lost: float = math.inf
     name: ClassVar[str] = "relative-threshold"
 
     def __post_init__(self) -> None:
