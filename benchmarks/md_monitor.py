@@ -14,8 +14,11 @@ import copy
 import itertools
 import json
 import logging
+import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import ase.io
@@ -38,7 +41,7 @@ from adaptntk import (
 )
 from adaptntk.benchmark.record import save_result
 from adaptntk.benchmark.timing import table, time_in_turns
-from adaptntk.core.metrics import force_rmse
+from adaptntk.core.metrics import force_rmse, spearman
 from adaptntk.data.structures import FORCES, reference_forces
 from adaptntk.files import write_json
 from adaptntk.md.calculator import UncertaintyCalculator
@@ -58,7 +61,9 @@ SETS = {"development": range(10), "test": range(10, 20)}
 # when the bound passes 3, before the error passes 10.
 ALARMS = (2.0, 3.0, 4.0, 5.0)
 TOLERANCES = (3.0, 5.0, 7.0, 10.0)
-CHOSEN = {"rule": "error-level", "alarm": 3.0, "coverage": 0.9, "patience": 1, "tolerance": 10.0}
+CHOSEN = {"rule": "error-level", "alarm": 3.0, "coverage": 0.9, "patience": 1, "lost": None, "tolerance": 10.0}
+# Alarms needed, and the multiple of the threshold that needs none.
+PATIENCE = [(1, math.inf), (2, math.inf), (3, math.inf), (2, 1.5), (2, 2.0), (3, 1.5), (3, 2.0), (5, 2.0)]
 
 log = logging.getLogger("adaptntk.md_monitor")
 
@@ -74,14 +79,14 @@ def main() -> None:
     uncertainty = prepare(folder)
     typical = typical_error(uncertainty, read_structures(folder / "calibration.xyz"))
     rules: dict[float | None, list[UncertaintyRule]] = {
-        alarm: [ErrorLevel(alarm * typical, c, p) for c in (0.9, 0.95) for p in (1, 2, 3)] for alarm in ALARMS
+        alarm: [ErrorLevel(alarm * typical, c, p, lost=x) for c in (0.9, 0.95) for p, x in PATIENCE] for alarm in ALARMS
     }
-    rules[None] = [ConformalThreshold(c, p) for c in (0.99, 0.995, 0.999) for p in (1, 2, 3)]
+    rules[None] = [ConformalThreshold(c, p, lost=x) for c in (0.99, 0.995, 0.999) for p, x in PATIENCE]
     verdicts, described = [], {}
     for name, seeds in SETS.items():
         runs = {
             t: [
-                record(folder, uncertainty, t, seed)
+                Recorded(record(folder, uncertainty, t, seed))
                 for seed in seeds
                 if recording(folder, t, seed).exists() or not options.recorded
             ]
@@ -90,11 +95,11 @@ def main() -> None:
         described[name] = {f"{t} K": describe(uncertainty, runs[t]) for t in runs}
         verdicts += [
             {"set": name, "rule": rule.name, "alarm": alarm, "coverage": rule.coverage, "patience": rule.patience}  # type: ignore[attr-defined]
-            | {"tolerance": tolerance}
-            | judge(rule, uncertainty, runs, tolerance * typical)
+            | {"lost": rule.lost if math.isfinite(rule.lost) else None}
+            | verdict
             for alarm, group in rules.items()
             for rule in group
-            for tolerance in TOLERANCES
+            for verdict in judge(rule, uncertainty, runs, typical)
         ]
     chosen = [row for row in verdicts if CHOSEN.items() <= row.items()]
     for line in table(chosen):
@@ -169,74 +174,90 @@ def labelled(frames: Sequence[Atoms]) -> list[Atoms]:
     return done
 
 
-def true_errors(frames: Sequence[Atoms]) -> np.ndarray:
-    """Root mean square force error of each frame, eV/Å."""
-    return force_rmse([frame.get_forces() for frame in frames], reference_forces(frames))
+@dataclass(frozen=True)
+class Recorded:
+    """A labelled trajectory."""
+
+    frames: Sequence[Atoms]
+
+    @cached_property
+    def errors(self) -> np.ndarray:
+        """Root mean square force error of each frame, eV/Å."""
+        return force_rmse([frame.get_forces() for frame in self.frames], reference_forces(self.frames))
+
+    @cached_property
+    def observations(self) -> list[Observation]:
+        """What a monitor would have seen."""
+        return [
+            Observation(i["step"], i["time"], frame, self.frames[0], i["temperature"], variance=i["ntk_variance"])
+            for frame in self.frames
+            for i in [frame.info]
+        ]
+
+    def stopped_by(self, rule: UncertaintyRule, uncertainty: NTKUncertainty) -> int | None:
+        """The frame at which the rule ends the run."""
+        monitor = Monitor([rule], uncertainty.calibration)
+        return next((n for n, seen in enumerate(self.observations) if monitor.observe(seen) is not None), None)
 
 
-def describe(uncertainty: NTKUncertainty, runs: Sequence[Sequence[Atoms]]) -> dict[str, float]:
+def describe(uncertainty: NTKUncertainty, runs: Sequence[Recorded]) -> dict[str, float]:
     """How large errors and uncertainties are, and how often the bound held."""
-    frames = [frame for run in runs for frame in run]
-    errors = true_errors(frames)
-    variance = np.array([frame.info["ntk_variance"] for frame in frames])
+    errors = np.concatenate([run.errors for run in runs])
+    variance = np.array([frame.info["ntk_variance"] for run in runs for frame in run.frames])
     calibration = uncertainty.calibration
     assert calibration is not None
     sigma = calibration.forces.sigma(variance)
     held = {f"bound_held_{c}": float(np.mean(errors <= calibration.error_bound(variance, c))) for c in (0.9, 0.95)}
     return {
         "runs": len(runs),
-        "frames": len(frames),
+        "frames": len(errors),
         "force_rmse": float(np.sqrt(np.mean(errors**2))),
         "sigma_rms": float(np.sqrt(np.mean(sigma**2))),
-        "spearman": float(np.corrcoef(*(np.argsort(np.argsort(x)) for x in (sigma, errors)))[0, 1]),
+        "spearman": spearman(sigma, errors),
         **held,
     }
 
 
 def judge(
-    rule: UncertaintyRule, uncertainty: NTKUncertainty, runs: dict[int, list[list[Atoms]]], tolerance: float
-) -> dict[str, float]:
-    """How many hot runs are stopped before, at and after the first frame whose error passes the tolerance.
+    rule: UncertaintyRule, uncertainty: NTKUncertainty, runs: dict[int, list[Recorded]], typical: float
+) -> list[dict[str, float]]:
+    """For each tolerance: how many hot runs are stopped before, at and after the first frame whose error passes it.
 
     At 300 K a stop is a false alarm when the error never passes it. There, the share of all frames that alarm is given
     as well: that is what a coverage speaks of.
     """
     calibration = uncertainty.calibration
     assert calibration is not None
-    scores = [rule.score(frame.info["ntk_variance"], calibration) for run in runs[COLD] for frame in run]
-    hot = [outcome(rule, uncertainty, frames, tolerance) for frames in runs[HOT]]
-    cold = [outcome(rule, uncertainty, frames, tolerance) for frames in runs[COLD]]
-    names = ("before", "same frame", "late", "missed", "false alarm", "quiet")
-    return {f"hot {name}": hot.count(name) for name in names if name in hot or name in names[:4]} | {
-        "cold false alarm": cold.count("false alarm"),
-        "cold quiet": cold.count("quiet"),
-        "cold error passed": len(cold) - cold.count("false alarm") - cold.count("quiet"),
-        "cold alarms per frame": float(np.mean(np.array(scores) > rule.threshold(calibration))),
-    }
+    stops = {t: [run.stopped_by(rule, uncertainty) for run in runs[t]] for t in (COLD, HOT)}
+    scores = [rule.score(frame.info["ntk_variance"], calibration) for run in runs[COLD] for frame in run.frames]
+    found = []
+    for tolerance in TOLERANCES:
+        hot, cold = (
+            [outcome(run, stop, tolerance * typical) for run, stop in zip(runs[t], stops[t], strict=True)]
+            for t in (HOT, COLD)
+        )
+        names = ("before", "same frame", "late", "missed", "false alarm", "quiet")
+        found.append(
+            {"tolerance": tolerance}
+            | {f"hot {name}": hot.count(name) for name in names if name in hot or name in names[:4]}
+            | {
+                "cold false alarm": cold.count("false alarm"),
+                "cold quiet": cold.count("quiet"),
+                "cold error passed": len(cold) - cold.count("false alarm") - cold.count("quiet"),
+                "cold alarms per frame": float(np.mean(np.array(scores) > rule.threshold(calibration))),
+            }
+        )
+    return found
 
 
-def outcome(rule: UncertaintyRule, uncertainty: NTKUncertainty, frames: Sequence[Atoms], tolerance: float) -> str:
+def outcome(run: Recorded, stop: int | None, tolerance: float) -> str:
     """What the rule would have done in this run."""
-    wrong = next((place for place, error in enumerate(true_errors(frames)) if error > tolerance), None)
-    stop = stop_place(rule, uncertainty, frames)
+    wrong = next((place for place, error in enumerate(run.errors) if error > tolerance), None)
     if wrong is None:
         return "quiet" if stop is None else "false alarm"
     if stop is None:
         return "missed"
     return "before" if stop < wrong else "same frame" if stop == wrong else "late"
-
-
-def stop_place(rule: UncertaintyRule, uncertainty: NTKUncertainty, frames: Sequence[Atoms]) -> int | None:
-    """The frame at which the rule ends the run."""
-    monitor = Monitor([rule], uncertainty.calibration)
-    for place, frame in enumerate(frames):
-        info = frame.info
-        observation = Observation(
-            info["step"], info["time"], frame, frames[0], info["temperature"], variance=info["ntk_variance"]
-        )
-        if monitor.observe(observation) is not None:
-            return place
-    return None
 
 
 def measured_cost(uncertainty: NTKUncertainty, folder: Path) -> dict[str, object]:

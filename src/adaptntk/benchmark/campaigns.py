@@ -46,9 +46,10 @@ PLANS = {
         trajectories=10,
         frames=30,
         config={
+            "start": {"sampling": "normal_modes", "temperature": 800.0},
             "first": {"train": 20, "valid": 20, "holdout": 10},
             "round": {"train": 15, "valid": 2, "holdout": 3},
-            "explore": {"temperatures": [800.0], "trajectories": 6, "steps": 1000, "interval": 10, "patience": 10},
+            "explore": {"temperatures": [800.0], "trajectories": 8, "steps": 1000, "interval": 10, "patience": 10},
             "train": {"preset": "small", "epochs": 80, "batch_size": 5},
             "stop": {"rounds": 4},
         },
@@ -58,6 +59,7 @@ PLANS = {
         trajectories=2,
         frames=10,
         config={
+            "start": {},
             "first": {"train": 8, "valid": 10, "holdout": 4},
             "round": {"train": 3, "valid": 1, "holdout": 2},
             "explore": {
@@ -123,7 +125,8 @@ def _test_structures(plan: Plan, molecule: str) -> list[Atoms]:
 
 def _write(folder: Path, plan: Plan, molecule: str, method: str, seed: int) -> Path:
     name = run_folder(folder, method, seed).name
-    config = {"name": name, "seed": seed, "test": "test.xyz", "start": {"molecule": molecule}, **plan.config}
+    config = {"name": name, "seed": seed, "test": "test.xyz"} | plan.config
+    config["start"] = {"molecule": molecule, **plan.config["start"]}
     path = folder / f"{name}.yaml"
     text = yaml.safe_dump(config | {"select": {"method": method}}, sort_keys=False)
     write_atomically(path, lambda temporary: temporary.write_text(text))
