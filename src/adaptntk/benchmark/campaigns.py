@@ -64,7 +64,7 @@ PLANS = {
             "round": {"train": 3, "valid": 1, "holdout": 2},
             "explore": {
                 "temperatures": [400.0], "trajectories": 2, "steps": 60, "interval": 3, "coverage": 0.9,
-                "patience": 12, "min_distance": 0.01,
+                "patience": 12, "lost": 100.0, "min_distance": 0.01,
             },
             "train": {"preset": "tiny", "epochs": 3},
             "uncertainty": {"sketch_dim": 64},
