@@ -26,7 +26,7 @@ def test_trajectories_candidates_and_reasons(ntk_file, starts, fitted, tmp_path)
     output, pool = tmp_path / "trajectory.xyz", tmp_path / "pool.xyz"
     result = run(
         "md", ntk_file, starts, "-o", output, "--temperature", 100, "--temperature", 4000, "--steps", 200,
-        "--every", 5, "--friction", 0.05, "--coverage", 0.9, "--patience", 2, "--candidates", pool,
+        "--every", 5, "--friction", 0.05, "--coverage", 0.9, "--patience", 4, "--lost", 10, "--candidates", pool,
     )  # fmt: skip
     assert result.exit_code == 0
     lines = [line for line in result.output.splitlines() if line.startswith("trajectory")]
@@ -44,7 +44,7 @@ def test_trajectories_candidates_and_reasons(ntk_file, starts, fitted, tmp_path)
     assert f"{len(candidates)} candidates" in result.output
     threshold = fitted.calibration.variance_threshold(0.9)
     assert 0 < len(candidates) < len(frames)
-    assert all(frame.info["ntk_variance"] > threshold for frame in candidates)
+    assert all(threshold < frame.info["ntk_variance"] <= 10 * threshold for frame in candidates)
     assert {structure_hash(a) for a in candidates} < {structure_hash(a) for a in frames}
     prints = np.array([fingerprint(a) for a in candidates])
     difference = np.sqrt(((prints[:, None] - prints[None]) ** 2).mean(axis=2))

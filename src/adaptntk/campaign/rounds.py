@@ -99,11 +99,12 @@ def explore(run: RunDirectory, number: int, worker: Worker) -> None:
         return
     explored = run.config.explore
     if explored.pool is not None:
-        frames = [bare(atoms) for atoms in read_structures(explored.pool)]
+        frames, highest = [bare(atoms) for atoms in read_structures(explored.pool)], None
     else:
-        frames = _not_lost(run, before, _simulate(run, number, before, worker))
+        frames = _simulate(run, number, before, worker)
+        highest = explored.lost * _threshold(run, before, explored.coverage)
     known = run.known_hashes() | {structure_hash(atoms) for atoms in test_structures(run)}
-    new = collect(frames, None, known, explored.min_distance)
+    new = collect(frames, None, known, explored.min_distance, highest=highest)
     rng = np.random.default_rng([run.config.seed, number, 1])
     wanted = run.config.round
     # Drawn from everything that the model met, before anything is chosen: only so do they tell the error there.
@@ -357,16 +358,6 @@ def _simulate(run: RunDirectory, number: int, before: Round, worker: Worker) -> 
     about = [read_json(job.output.with_suffix(".json")) for job in work]
     write_json(here.folder / "explored.json", {"trajectories": about})
     return [atoms for job in work for atoms in _read(job.output)]
-
-
-def _not_lost(run: RunDirectory, before: Round, frames: list[Atoms]) -> list[Atoms]:
-    """Without what a model does that has lost its way: the most uncertain frames of all, and not worth a label.
-
-    Bonds break there that would not break. The next model learns more from where this one begins to be wrong.
-    """
-    explored = run.config.explore
-    highest = explored.lost * _threshold(run, before, explored.coverage)
-    return [atoms for atoms in frames if atoms.info["ntk_variance"] <= highest]
 
 
 def _threshold(run: RunDirectory, before: Round, coverage: float) -> float:

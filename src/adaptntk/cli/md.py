@@ -30,6 +30,9 @@ def md(
         typer.Option(help="End a run instead when the bound of its force error at --coverage passes this, eV/Å."),
     ] = None,
     patience: Annotated[int, typer.Option(help="Alarms until a run ends.")] = 3,
+    lost: Annotated[
+        float, typer.Option(help="A score beyond this multiple of the alarm ends a run at once, and is no candidate.")
+    ] = 2.0,
     keep_going: Annotated[bool, typer.Option("--keep-going", help="End a run only when it breaks down.")] = False,
     candidates: Annotated[
         Path | None,
@@ -62,6 +65,7 @@ def md(
         coverage=coverage,
         max_error=max_error,
         patience=patience,
+        lost=lost,
         keep_going=keep_going,
         candidates=candidates,
         min_distance=min_distance,

@@ -147,8 +147,9 @@ def collect(
     known_hashes: Collection[str] = (),
     min_distance: float = 0.05,
     fused: float = 0.5,
+    highest: float | None = None,
 ) -> list[Atoms]:
-    """Frames worth a label: uncertain, finite, not fused, and no two nearly the same.
+    """Frames worth a label: uncertain, but not beyond all bounds, finite, not fused, and no two nearly the same.
 
     Args:
         frames: with ``ntk_variance`` in ``info``, as `run_md` leaves them, where there is a threshold.
@@ -157,12 +158,15 @@ def collect(
         known_hashes: of structures that are labelled already.
         min_distance: smallest difference to a frame taken before it, in Å: see `fingerprint`.
         fused: atoms nearer than this fraction of the sum of their covalent radii are on one another.
+        highest: the raw score that a frame must not pass. A model that has lost its way breaks bonds that would hold;
+            such frames are the most uncertain of all, but the next model learns more from where this one begins to be
+            wrong.
     """
     known = set(known_hashes)
     taken: list[Atoms] = []
     prints: dict[bytes, _Fingerprints] = {}
     for frame in frames:
-        if not _usable(frame, threshold, fused):
+        if not _finite(frame) or not _within(frame, threshold, highest) or fused_pair(frame, fused) is not None:
             continue
         digest = structure_hash(frame)
         if digest in known:
@@ -199,15 +203,17 @@ class _Fingerprints:
         self._count += 1
 
 
-def _usable(frame: Atoms, threshold: float | None, fused: float) -> bool:
-    if not np.isfinite(frame.positions).all():
-        return False
-    if threshold is not None:
-        if "ntk_variance" not in frame.info:
-            raise InputError("a frame has no ntk_variance: score the frames first, or collect them without a threshold")
-        if not frame.info["ntk_variance"] > threshold:
-            return False
-    return fused_pair(frame, fused) is None
+def _finite(frame: Atoms) -> bool:
+    return bool(np.isfinite(frame.positions).all())
+
+
+def _within(frame: Atoms, threshold: float | None, highest: float | None) -> bool:
+    if threshold is None and highest is None:
+        return True
+    if "ntk_variance" not in frame.info:
+        raise InputError("a frame has no ntk_variance: score the frames first, or collect them without a threshold")
+    score = frame.info["ntk_variance"]
+    return bool((threshold is None or score > threshold) and (highest is None or score <= highest))
 
 
 def fingerprint(atoms: Atoms) -> Array:

@@ -41,6 +41,7 @@ def run_simulations(
     coverage: float = 0.99,
     max_error: float | None = None,
     patience: int = 3,
+    lost: float = 2.0,
     keep_going: bool = False,
     candidates: PathLike | None = None,
     min_distance: float = 0.05,
@@ -62,6 +63,7 @@ def run_simulations(
             stated for ``forces_error_bound``.
         max_error: end instead when the bound of the force error at that coverage passes this level, eV/Å.
         patience: alarms until a run ends.
+        lost: a score beyond this multiple of the alarm's threshold ends a run at once, and its frame is no candidate.
         keep_going: never end a run because of its uncertainty, only when it breaks down.
         candidates: where to write frames above the conformal threshold that are worth a label (see `collect`); any
             frames if the uncertainty is not calibrated.
@@ -73,11 +75,12 @@ def run_simulations(
     uncertainty = load_fitted(ntk, model, device, memory_budget)
     if not isinstance(uncertainty, NTKUncertainty):
         raise InputError(f"{ntk}: holds the method {uncertainty.name!r}; simulations are watched with ntk")
-    rules = choose_rules(coverage, max_error, patience, keep_going)
+    rules = choose_rules(coverage, max_error, patience, lost, keep_going)
     check_rules(rules, uncertainty.calibration)
-    threshold = None
+    threshold = highest = None
     if candidates is not None and uncertainty.calibration is not None:
         threshold = ConformalThreshold(coverage).threshold(uncertainty.calibration)
+        highest = lost * threshold
     starts = keys.read(start_file, labelled=False)
     check_species(uncertainty.potential, starts, str(start_file))
     jobs = plan_trajectories(starts, temperatures, settings or MDSettings(), seed)
@@ -99,16 +102,16 @@ def run_simulations(
     if candidates is None:
         return MDReport(jobs, trajectories)
     known = {*uncertainty.train_hashes, *uncertainty.calibration_hashes}
-    found = collect(frames.values(), threshold, known, min_distance)
+    found = collect(frames.values(), threshold, known, min_distance, highest=highest)
     if found:
         write_structures(Path(candidates), found)
     return MDReport(jobs, trajectories, len(found))
 
 
-def choose_rules(coverage: float, max_error: float | None, patience: int, keep_going: bool) -> list[Rule]:
+def choose_rules(coverage: float, max_error: float | None, patience: int, lost: float, keep_going: bool) -> list[Rule]:
     """The physical rules and one for the uncertainty."""
     if keep_going:
         return [*PHYSICAL_RULES]
     if max_error is not None:
-        return [*PHYSICAL_RULES, ErrorLevel(max_error, coverage, patience)]
-    return [*PHYSICAL_RULES, ConformalThreshold(coverage, patience)]
+        return [*PHYSICAL_RULES, ErrorLevel(max_error, coverage, patience, lost=lost)]
+    return [*PHYSICAL_RULES, ConformalThreshold(coverage, patience, lost=lost)]
