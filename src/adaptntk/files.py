@@ -77,6 +77,20 @@ def locked(folder: str | Path) -> Iterator[None]:
         yield
 
 
+def is_locked(folder: str | Path) -> bool:
+    """Does a process hold the folder's lock? Told by trying a shared one, which is let go at once."""
+    try:
+        file = (Path(folder) / ".lock").open()
+    except OSError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def make_folder(folder: str | Path) -> Path:
     """Make the folder, and its parents, if they are not there."""
     try:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from adaptntk.errors import InputError
+from adaptntk.files import locked
 from adaptntk.report.run_directory import read_info, read_run
 from adaptntk.report.run_progress import progress_of, status_of
 from adaptntk.workflows.report import write_report
@@ -86,7 +87,10 @@ def test_killed_anywhere(run_folder, tmp_path, number, keep, step, text):
     status = status_of(run, now=run.changed + 125)
     assert len(status.table.rows) == number + 1
     assert status.table.rows[-1][-1] == step
-    assert status.lines[-1] == "the newest file was written 2 min 5 s ago"
+    written = "the newest file was written 2 min 5 s ago; "
+    assert status.lines[-1] == f"{written}start it again with --resume: no process is working on it"
+    with locked(run.folder):
+        assert status_of(run, now=run.changed + 125).lines[-1] == f"{written}a process is working on it"
     page = write_report(run.folder).read_text()
     assert f"{text[0].upper()}{text[1:]}." in page
     assert "Not finished" in page

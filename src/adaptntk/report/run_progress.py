@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 
+from adaptntk.files import is_locked
 from adaptntk.report.campaign_tables import Table, duration, force_error, number, total_seconds
 from adaptntk.report.run_directory import Round, Run
 
@@ -43,7 +44,8 @@ def status_of(run: Run, now: float | None = None) -> Status:
     lines = [f"{len(run.labels):,} labels{failed}; {duration(total_seconds(run))} in all", progress.text]
     if progress.round is not None:
         since = duration(max(0.0, (time.time() if now is None else now) - run.changed))
-        lines.append(f"the newest file was written {since} ago")
+        alive = "a process is" if is_locked(run.folder) else "start it again with --resume: no process is"
+        lines.append(f"the newest file was written {since} ago; {alive} working on it")
     return Status(f"campaign {run.name}", Table(heading, rows), tuple(lines), progress)
 
 
