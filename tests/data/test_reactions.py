@@ -1,5 +1,7 @@
 """Reaction paths with xTB, and the layout of Transition-1X."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from adaptntk.data.reactions import Failure, bonds_of, build_ends, make_path, ma
 from adaptntk.data.structures import reference_energies, reference_forces
 from adaptntk.data.transition1x import (
     ENERGIES_KEY,
+    Reaction,
     find_reactions,
     level_of_theory,
     sample_frames,
@@ -113,6 +116,25 @@ def test_the_layout(file, paths):
     assert np.allclose(reference_forces(read)[1], match.forces[2])
     top = reactions[0].transition_state()
     assert top.info["REF_energy"] == pytest.approx(match.energies[match.transition_state])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_element_is_tested_that_was_never_seen(seed):
+    formulas = ["C2H6O", "C2H5F", "CH4N2", "C2H4S", "C3H4S", "C3H8O", "CH2O", "HNO2"]
+    reactions = [Reaction(Path("none.h5"), f"/data/{f}/rxn{n:04d}", 5) for n, f in enumerate(formulas)]
+    learnt, tested = split_reactions(reactions, 0.5, seed)
+    assert len(tested) == 4
+    assert {e for r in tested for e in r.elements} <= {e for r in learnt for e in r.elements}
+    assert any("F" in r.elements for r in learnt)
+
+
+def test_reactions_by_elements_and_size():
+    found = Reaction(Path("none.h5"), "/data/C2H5ClO/rxn0001", 5)
+    assert found.composition == {"C": 2, "H": 5, "Cl": 1, "O": 1}
+    assert found.within(None, None)
+    assert found.within("CHOClN", 9)
+    assert not found.within("CHO", 9)
+    assert not found.within(None, 8)
 
 
 def test_splits_are_by_reaction(file):

@@ -56,7 +56,8 @@ PLANS = {
         dataclasses.replace(PRESETS["small"], epochs=60, batch_size=5),
         {
             "molecule": Sizes(pool=3000, valid=50, test=1000, cold_share=0.9),
-            "reactions": Sizes(pool=3000, valid=50, test=1000),
+            # So small a network learns neither heteroatoms nor larger molecules from 200 labels.
+            "reactions": Sizes(pool=3000, valid=50, test=1000, epochs=100, elements="CHO", largest=10),
         },
     ),
     "paper": Plan(
@@ -92,6 +93,12 @@ class Job:
     def sizes(self) -> Sizes:
         """Of this task's kind."""
         return sizes_of(self.plan, self.task)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Of every training."""
+        epochs = self.sizes.epochs
+        return self.plan.recipe if epochs is None else dataclasses.replace(self.plan.recipe, epochs=epochs)
 
 
 def benchmark_al(
@@ -195,9 +202,7 @@ def _run_checkpoint(
 def _workbench(job: Job, folder: Path, labelled: list[Atoms], data: LearningData) -> FolderWorkbench:
     start = job.folder.parent / "start" / "networks" / "member-0.model"
     shared = {"member-0": start} if len(labelled) == len(data.initial) and start.exists() else None
-    return FolderWorkbench(
-        labelled, data.valid, folder / "networks", job.plan.recipe, job.seed, job.device, given=shared
-    )
+    return FolderWorkbench(labelled, data.valid, folder / "networks", job.recipe, job.seed, job.device, given=shared)
 
 
 def choose_batch(

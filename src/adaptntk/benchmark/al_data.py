@@ -36,6 +36,8 @@ class Sizes:
     Args:
         cold_share: of the pool, the share that comes from the lower half of the energies: a trajectory of a cold
             simulation, in which what matters is rare. 0.5 is the distribution of the data set itself.
+        epochs: of each training; those of the plan if None.
+        elements, largest: only reactions of these elements (``"CHO"``) and of at most so many atoms.
     """
 
     pool: int
@@ -45,6 +47,9 @@ class Sizes:
     batch: int = 50
     checkpoints: int = 4
     cold_share: float = 0.5
+    epochs: int | None = None
+    elements: str | None = None
+    largest: int | None = None
 
     @property
     def needed(self) -> int:
@@ -116,7 +121,8 @@ class Task:
         )
 
     def _from_reactions(self, sizes: Sizes, seed: int) -> LearningData:
-        learnt, tested = split_reactions(find_reactions(self.reactions), TEST_SHARE, seed)
+        reactions = [r for r in find_reactions(self.reactions) if r.within(sizes.elements, sizes.largest)]
+        learnt, tested = split_reactions(reactions, TEST_SHARE, seed)
         frames = sample_frames(learnt, sizes.pool + sizes.valid, seed)
         order = np.random.default_rng(seed).permutation(len(frames))
         # Reactions may share an end: what is learnt from is not tested on.

@@ -52,7 +52,8 @@ def benchmark_timing(
         data = task.load(sizes, seed)
         oracle = Oracle(data.pool)
         labelled = oracle.buy(data.initial)
-        bench = FolderWorkbench(labelled, data.valid, folder / "networks", plan.recipe, seed, device)
+        recipe = Job(task, seed, "start", plan, folder, device).recipe
+        bench = FolderWorkbench(labelled, data.valid, folder / "networks", recipe, seed, device)
         bench.member(0)
         seconds: dict[str, dict[str, float]] = {}
         for method in methods:

@@ -4,6 +4,7 @@
 frames of a reaction, and the same for one frame each in ``reactant``, ``product`` and ``transition_state``; eV and Å.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,21 @@ class Reaction:
     file: Path
     group: str
     frames: int
+
+    @property
+    def composition(self) -> dict[str, int]:
+        """Atoms of each element, from the formula, which is the name of the group above."""
+        return dict(Formula(self.group.split("/")[-2]).count())
+
+    @property
+    def elements(self) -> set[str]:
+        """Their symbols."""
+        return set(self.composition)
+
+    def within(self, elements: str | None, largest: int | None) -> bool:
+        """Has it no other elements (``"CHO"``) and at most so many atoms? None is no limit."""
+        few = largest is None or sum(self.composition.values()) <= largest
+        return few and (elements is None or self.elements <= set(Formula(elements).count()))
 
     def read(self, indices: Sequence[int]) -> list[Atoms]:
         """Some of the frames, labelled."""
@@ -73,12 +89,19 @@ def level_of_theory(path: str | Path) -> str:
 def split_reactions(
     reactions: Sequence[Reaction], test_share: float, seed: int
 ) -> tuple[list[Reaction], list[Reaction]]:
-    """Reactions to learn from, and others to be tested on: never frames of the same one in both."""
+    """Reactions to learn from, and others to be tested on: never frames of the same one in both.
+
+    A reaction with an element that no other one has is learnt from: a network knows nothing of what it has never seen.
+    """
     tested = max(1, round(test_share * len(reactions)))
     if tested >= len(reactions):
         raise InputError(f"{len(reactions)} reactions cannot be split into some to learn from and some to test on")
-    order = np.random.default_rng(seed).permutation(len(reactions))
-    test = {int(i) for i in order[:tested]}
+    learnt = Counter(element for reaction in reactions for element in reaction.elements)
+    test: set[int] = set()
+    for index in np.random.default_rng(seed).permutation(len(reactions)).tolist():
+        if len(test) < tested and all(learnt[element] > 1 for element in reactions[index].elements):
+            test.add(index)
+            learnt.subtract(reactions[index].elements)
     return (
         [r for i, r in enumerate(reactions) if i not in test],
         [r for i, r in enumerate(reactions) if i in test],
