@@ -75,6 +75,22 @@ def test_the_numbers_of_the_run_are_there_with_units(page, run_folder, other_fol
     assert page.count("<svg") == 4
 
 
+def test_runs_are_compared_on_common_test_structures(run_folder, other_folder, tmp_path):
+    copies = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in (run_folder, other_folder)]
+    assert "hold-out force RMSE (meV/Å)" in write_report(copies[0], beside=[copies[1]]).read_text()
+    for number, copy in enumerate(copies):
+        for path in copy.glob("rounds/*/round.json"):
+            summary = json.loads(path.read_text())
+            test = {key: value + 0.3 + number for key, value in summary["errors"].items()}
+            path.write_text(json.dumps(summary | {"test": test}))
+    text = write_report(copies[0], beside=[copies[1]]).read_text()
+    assert "test force RMSE (meV/Å)" in text
+    assert "hold-out structures that existed then" not in text
+    for copy in copies:
+        last = json.loads((copy / "rounds" / "02" / "round.json").read_text())["test"]["force_rmse"]
+        assert milli(last) in text
+
+
 def test_error_texts_are_shown_as_they_are(page):
     assert "in 250 iterations &lt;&amp;&gt; &#39;quoted&#39;" in page
     assert "<&>" not in page

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from adaptntk.report import campaign_figures as figures
 from adaptntk.report import campaign_tables as tables
 from adaptntk.report.candidates import MAX_STRUCTURES
-from adaptntk.report.run_directory import ROLE_NAMES, Run
+from adaptntk.report.run_directory import ROLE_NAMES, Run, errors_to_compare
 from adaptntk.report.run_progress import progress_of
 from adaptntk.report.viewer import build_viewer
 from adaptntk.version import __version__
@@ -50,6 +50,7 @@ def campaign_page(run: Run, beside: Sequence[Run] = (), max_structures: int = MA
         begun=begun(run),
         headline=headline(run),
         facts=facts(run),
+        tested=errors_to_compare(runs) == "test",
         learning_curve=_safe(figures.learning_curves(runs, names)),
         runs=tables.runs_table(runs, names) if beside else None,
         uncertainty=_safe(figures.uncertainty_panels(drawn)),
@@ -106,7 +107,7 @@ def facts(run: Run) -> list[Fact]:
     remark = "no round is finished yet"
     if errors:
         low, high = (tables.milli(errors.get(key)) for key in ("force_rmse_low", "force_rmse_high"))
-        remark = f"{low} .. {high} meV/Å{_confidence(run)}"
+        remark = f"hold-out; {low} .. {high} meV/Å{_confidence(run)}"
     if len(run.finished) > 1:
         remark += f"; {tables.milli(run.finished[0].errors.get('force_rmse'))} meV/Å at first"
     roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {name}" for role, name in ROLE_NAMES.items())

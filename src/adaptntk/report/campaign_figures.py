@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from adaptntk.core.metrics import calibration_bins
 from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS
-from adaptntk.report.run_directory import Array, Round, Run, steps_of
+from adaptntk.report.run_directory import Array, Round, Run, errors_to_compare, steps_of
 
 RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
 STEP_COLOURS = {
@@ -43,7 +43,7 @@ def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
         figure = Figure(figsize=(10.5, 4.4), layout="constrained")
         axes = figure.subplots()
         pairs = enumerate(zip(runs, names, strict=True))
-        kind = errors_to_draw(runs)
+        kind = errors_to_compare(runs)
         drawn = [_learning_curve(axes, run, name, number, kind) for number, (run, name) in pairs]
         if not any(drawn):
             return None
@@ -59,12 +59,6 @@ def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
         for axis, values in ((axes.xaxis, _spent(runs, kind)), (axes.yaxis, levels)):
             _sensible_scale(axes, axis.axis_name, values)
         return to_svg(figure)
-
-
-def errors_to_draw(runs: Sequence[Run]) -> str:
-    """Errors on the user's test structures where all runs have them: hold-out structures differ from run to run."""
-    rounds = [entry.summary for run in runs for entry in run.finished if entry.summary]
-    return "test" if rounds and all("test" in summary for summary in rounds) else "errors"
 
 
 def _learning_curve(axes: Axes, run: Run, name: str, number: int, kind: str) -> bool:

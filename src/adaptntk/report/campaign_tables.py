@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptntk.report.run_directory import ROLE_NAMES, Round, Run, steps_of
+from adaptntk.report.run_directory import ROLE_NAMES, Round, Run, errors_to_compare, steps_of
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
@@ -128,9 +128,10 @@ def total_seconds(run: Run) -> float:
 def runs_table(runs: Sequence[Run], names: Sequence[str]) -> Table:
     """Where each run stands after its last finished round."""
     rows = []
+    kind = errors_to_compare(runs)
     for run, name in zip(runs, names, strict=True):
         last = run.finished[-1].summary or {} if run.finished else {}
-        errors = run.finished[-1].errors if run.finished else {}
+        errors = last.get(kind, {})
         stop = run.verdict and run.verdict.get("stop")
         rows.append(
             (
@@ -143,8 +144,9 @@ def runs_table(runs: Sequence[Run], names: Sequence[str]) -> Table:
                 str((run.verdict or {}).get("text", "stopped")) if stop else "not stopped yet",
             )
         )
-    heading = ("run", "rounds", "labels spent", "force RMSE (meV/Å)", "energy MAE (meV/atom)", "time", "verdict")
-    return Table(heading, tuple(rows))
+    where = "test" if kind == "test" else "hold-out"
+    errors = (f"{where} force RMSE (meV/Å)", f"{where} energy MAE (meV/atom)")
+    return Table(("run", "rounds", "labels spent", *errors, "time", "verdict"), tuple(rows))
 
 
 def label_shares(run: Run) -> dict[str, list[Share]]:

@@ -7,7 +7,7 @@ docs/run-directory.md describes them.
 import csv
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -284,3 +284,9 @@ def _last_change(folder: Path) -> float:
         except OSError:  # renamed or removed meanwhile
             continue
     return max(times)
+
+
+def errors_to_compare(runs: Sequence[Run]) -> str:
+    """Errors on the user's test structures where all runs have them: hold-out structures differ from run to run."""
+    rounds = [entry.summary for run in runs for entry in run.finished if entry.summary]
+    return "test" if rounds and all("test" in summary for summary in rounds) else "errors"
