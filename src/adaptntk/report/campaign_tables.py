@@ -154,7 +154,7 @@ def label_shares(run: Run) -> dict[str, list[Share]]:
     ends = {(entry.number, t.name): t.stopped_by for entry in run.rounds for t in entry.trajectories}
 
     def end(label_round: int, trajectory: str | None) -> str:
-        if trajectory is None:
+        if trajectory is None or label_round == 0:  # the first ones are displaced starts
             return "not from an exploration"
         if (label_round, trajectory) not in ends:
             return "exploration not recorded"
