@@ -150,7 +150,7 @@ def steps_until_stop(rule, scores):
     return None
 
 
-RULE = ConformalThreshold(0.9, patience=3, release=0.8)  # threshold 0.90, release below 0.72
+RULE = ConformalThreshold(0.9, patience=3, release=0.8, lost=np.inf)  # threshold 0.90, release below 0.72
 
 
 def test_patience_and_hysteresis_by_hand():

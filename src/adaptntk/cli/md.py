@@ -29,7 +29,7 @@ def md(
         float | None,
         typer.Option(help="End a run instead when the bound of its force error at --coverage passes this, eV/Å."),
     ] = None,
-    patience: Annotated[int, typer.Option(help="Alarms until a run ends.")] = 3,
+    patience: Annotated[int, typer.Option(help="Alarms until a run ends.")] = 5,
     lost: Annotated[
         float, typer.Option(help="A score beyond this multiple of the alarm ends a run at once, and is no candidate.")
     ] = 2.0,

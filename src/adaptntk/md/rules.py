@@ -123,9 +123,9 @@ class ConformalThreshold(UncertaintyRule):
     """
 
     coverage: float = 0.99
-    patience: int = 3
+    patience: int = 5
     release: float = 0.8
-    lost: float = math.inf
+    lost: float = 2.0
     name: ClassVar[str] = "conformal-threshold"
 
     def __post_init__(self) -> None:
@@ -152,9 +152,9 @@ class ErrorLevel(UncertaintyRule):
 
     level: float
     coverage: float = 0.9
-    patience: int = 3
+    patience: int = 5
     release: float = 0.8
-    lost: float = math.inf
+    lost: float = 2.0
     name: ClassVar[str] = "error-level"
 
     def __post_init__(self) -> None:
@@ -184,9 +184,9 @@ class RelativeThreshold(UncertaintyRule):
     """``sigma > factor x median sigma`` of the calibration structures (eV/Å)."""
 
     factor: float = 2.0
-    patience: int = 3
+    patience: int = 5
     release: float = 0.8
-    lost: float = math.inf
+    lost: float = 2.0
     name: ClassVar[str] = "relative-threshold"
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ def run_simulations(
     settings: MDSettings | None = None,
     coverage: float = 0.99,
     max_error: float | None = None,
-    patience: int = 3,
+    patience: int = 5,
     lost: float = 2.0,
     keep_going: bool = False,
     candidates: PathLike | None = None,
