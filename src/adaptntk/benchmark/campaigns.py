@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import yaml
 from ase import Atoms
 
-from adaptntk.benchmark.al_results import labels_needed, ratio_interval
+from adaptntk.benchmark.al_results import labels_needed, log_area, ratio_interval
 from adaptntk.benchmark.jobs import find_plan, run_all
 from adaptntk.benchmark.record import check_same_experiment, save_result
 from adaptntk.campaign.loop import run_campaign
@@ -21,6 +22,7 @@ from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.errors import InputError
 from adaptntk.files import locked, make_folder, write_atomically, write_json
+from adaptntk.report.al import show_ratio
 from adaptntk.report.tables import aligned
 from adaptntk.workflows.report import write_report
 
@@ -157,7 +159,14 @@ def _results(folder: Path, preset: str, methods: Sequence[str], seeds: Sequence[
             for curve, target in zip(found, last, strict=True)
         ]
         final = [curve["force_rmse"][-1] for curve in found]
-        summary[method] = {"labels_to_random": needed, "final_over_random": ratio_interval(final, last)}
+        summary[method] = {
+            "labels_to_random": needed,
+            "final_over_random": ratio_interval(final, last),
+            "area_over_random": ratio_interval(_areas(found, "force_rmse"), _areas(curves["random"], "force_rmse")),
+            "p99_area_over_random": ratio_interval(
+                _areas(found, "force_rmse_p99"), _areas(curves["random"], "force_rmse_p99")
+            ),
+        }
     results = {"preset": preset, "seeds": list(seeds), "curves": curves, "summary": summary}
     write_json(folder / "results.json", results)
     save_result(folder, "campaign", {"summary": summary})
@@ -165,6 +174,11 @@ def _results(folder: Path, preset: str, methods: Sequence[str], seeds: Sequence[
     reported = [run_folder(folder, method, seeds[0]) for method in methods]
     write_report(reported[0], folder / "report.html", reported[1:])
     return results
+
+
+def _areas(curves: Sequence[dict[str, list[float]]], name: str) -> list[float]:
+    """Geometric means of the error over the whole curve."""
+    return [math.exp(log_area(np.array(curve["labels"], dtype=float), np.array(curve[name]))) for curve in curves]
 
 
 def _curve(run: Path) -> dict[str, list[float]]:
@@ -181,17 +195,14 @@ def campaign_table(results: dict[str, Any]) -> str:
     """Markdown: errors after each round, means over seeds, and the labels for random's last error."""
     curves = results["curves"]
     labels = next(iter(curves.values()))[0]["labels"]
-    rows = [
-        ["selection", *(f"{n} labels" for n in labels), "last, over random", "p99, last", "labels to random's last"]
-    ]
+    ratios = {"area, over random": "area_over_random", "area of the 99th percentile": "p99_area_over_random"}
+    rows = [["selection", *(f"{n} labels" for n in labels), *ratios, "labels to random's last"]]
     for method, found in curves.items():
         errors = 1000 * np.mean([curve["force_rmse"] for curve in found], axis=0)
-        tail = 1000 * np.mean([curve["force_rmse_p99"][-1] for curve in found])
         summary = results["summary"][method]
-        ratio = summary["final_over_random"]
-        interval = "" if ratio["low"] is None else f" ({ratio['low']:.3f} .. {ratio['high']:.3f})"
+        shown = ["1" if method == "random" else show_ratio(summary[name]) for name in ratios.values()]
         needed = ", ".join("never" if n is None else f"{n:.0f}" for n in summary["labels_to_random"])
-        rows.append([method, *(f"{e:.1f}" for e in errors), f"{ratio['mean']:.3f}{interval}", f"{tail:.0f}", needed])
+        rows.append([method, *(f"{e:.1f}" for e in errors), *shown, needed])
     count = len(results["seeds"])
     head = f"Force RMSE (meV/Å) on common test structures, mean of {count} seed{'s' if count > 1 else ''}:"
     return "\n".join([head, "", *aligned(rows), ""])

@@ -100,8 +100,8 @@ def _rows(summary: dict[str, Any], labels: list[int]) -> list[list[str]]:
             [
                 title(method),
                 *(f"{1000 * value:.1f}" for value in found["mean"]),
-                _ratio(found["final_over_random"]),
-                _ratio(found["area_over_random"]),
+                show_ratio(found["final_over_random"]),
+                show_ratio(found["area_over_random"]),
                 "never" if needed is None else f"{needed:.0f}",
                 f"{1000 * tail[method]['mean'][-1]:.0f}",
                 f"{1000 * hot[method]['mean'][-1]:.1f}",
@@ -111,7 +111,8 @@ def _rows(summary: dict[str, Any], labels: list[int]) -> list[list[str]]:
     return rows
 
 
-def _ratio(value: dict[str, float | None]) -> str:
+def show_ratio(value: dict[str, float | None]) -> str:
+    """A ratio with its interval, if it has one."""
     text = f"{value['mean']:.3f}"
     return text if value["low"] is None else f"{text} ({value['low']:.3f} .. {value['high']:.3f})"
 
