@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from adaptntk.campaign.loop import run_campaign
+from adaptntk.campaign.rounds import not_lost
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import read_structures, reference_forces, structure_hash, write_structures
 from adaptntk.errors import InputError
@@ -132,6 +133,21 @@ def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_pa
         assert np.array_equal(tensor.detach(), given[name].detach())
     moved = max(float((tensor - given[name]).detach().abs().max()) for name, tensor in models[1].parameters())
     assert 0 < moved < 1e-3
+
+
+def test_candidates_of_a_model_that_is_lost(ethanol_frames):
+    frames = [atoms.copy() for atoms in ethanol_frames[:20]]
+    scores = np.random.default_rng(0).permutation(20)
+    for atoms, score in zip(frames, scores, strict=True):
+        atoms.info["ntk_variance"] = float(score)
+
+    def kept(highest, wanted):
+        return [a.info["ntk_variance"] for a in not_lost(frames, set(), 0.0, highest, wanted)]
+
+    assert kept(9, wanted=10) == [score for score in scores if score <= 9]
+    # Too few to label: the least uncertain of the others as well.
+    assert kept(3, wanted=6) == [0, 1, 2, 3, 4, 5]
+    assert kept(-1, wanted=30) == list(range(20))
 
 
 def test_information_and_target_end_a_campaign(reference, tmp_path):

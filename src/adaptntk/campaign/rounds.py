@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from pathlib import Path
 from typing import Any
@@ -97,20 +97,31 @@ def explore(run: RunDirectory, number: int, worker: Worker) -> None:
     here, before = run.round(number), run.round(number - 1)
     if here.pool.exists():
         return
-    explored = run.config.explore
-    if explored.pool is not None:
-        frames, highest = [bare(atoms) for atoms in read_structures(explored.pool)], None
-    else:
-        frames = _simulate(run, number, before, worker)
-        highest = explored.lost * _threshold(run, before, explored.coverage)
+    explored, wanted = run.config.explore, run.config.round
     known = run.known_hashes() | {structure_hash(atoms) for atoms in test_structures(run)}
-    new = collect(frames, None, known, explored.min_distance, highest=highest)
+    if explored.pool is not None:
+        given = [bare(atoms) for atoms in read_structures(explored.pool)]
+        new = collect(given, None, known, explored.min_distance)
+    else:
+        met = _simulate(run, number, before, worker)
+        highest = explored.lost * _threshold(run, before, explored.coverage)
+        new = not_lost(met, known, explored.min_distance, highest, wanted.total)
     rng = np.random.default_rng([run.config.seed, number, 1])
-    wanted = run.config.round
-    # Drawn from everything that the model met, before anything is chosen: only so do they tell the error there.
+    # Drawn from everything that is left, before anything is chosen: only so do they tell the error there.
     drawn = rng.permutation(len(new))[: SPARE * (wanted.valid + wanted.holdout)]
     write_structures(here.random, [_marked(new[i]) for i in drawn])
     write_structures(here.pool, [_marked(atoms) for atoms in _uncertain(run, before, new)])
+
+
+def not_lost(
+    frames: Sequence[Atoms], known: Collection[str], min_distance: float, highest: float, wanted: int
+) -> list[Atoms]:
+    """New frames that the model met before it was lost; if it was from the start, the least uncertain ones it met."""
+    found = collect(frames, None, known, min_distance, highest=highest)
+    if len(found) >= wanted:
+        return found
+    least_first = sorted(frames, key=lambda atoms: atoms.info["ntk_variance"])
+    return collect(least_first, None, known, min_distance)[:wanted]
 
 
 def pick_and_label(run: RunDirectory, number: int, worker: Worker) -> None:
