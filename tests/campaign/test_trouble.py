@@ -92,7 +92,9 @@ def test_a_labeler_in_trouble_costs_replacements_only(tmp_path):
     stories = {"fail": "SCF not converged", "nan": "NaN", "hang": "time limit"}
     label = troubled(trouble=",".join(stories), share=0.33) | {"time_limit": 3.0}
     config = write_config(
-        tmp_path, label=label, explore={"temperatures": [100.0, 200.0], "trajectories": 3, "patience": 100}
+        tmp_path,
+        label=label,
+        explore={"temperatures": [100.0, 200.0], "trajectories": 3, "patience": 100, "lost": 100.0},
     )
     run, verdict = run_campaign(config, executor="local", workers=2)
     assert verdict.reason == "rounds"

@@ -105,7 +105,8 @@ def explore(run: RunDirectory, number: int, worker: Worker) -> None:
     else:
         met = _simulate(run, number, before, worker)
         highest = explored.lost * _threshold(run, before, explored.coverage)
-        new = not_lost(met, known, explored.min_distance, highest, wanted.total)
+        # Twice as many as are wanted, for some labels may fail.
+        new = not_lost(met, known, explored.min_distance, highest, 2 * wanted.total)
     rng = np.random.default_rng([run.config.seed, number, 1])
     # Drawn from everything that is left, before anything is chosen: only so do they tell the error there.
     drawn = rng.permutation(len(new))[: SPARE * (wanted.valid + wanted.holdout)]
