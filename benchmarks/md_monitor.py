@@ -94,7 +94,7 @@ def main() -> None:
             ]
             for t in (COLD, HOT)
         }
-        described[name] = {f"{t} K": describe(uncertainty, runs[t]) for t in runs}
+        described[name] = {f"{t} K": describe(uncertainty, runs[t]) | stops(uncertainty, runs[t]) for t in runs}
         verdicts += [
             {"set": name, "rule": rule.name, "alarm": alarm, "coverage": rule.coverage, "patience": rule.patience}  # type: ignore[attr-defined]
             | {"lost": rule.lost if math.isfinite(rule.lost) else None, "every": stride * INTERVAL}
@@ -204,7 +204,7 @@ class Recorded:
         return next((n for n in places if monitor.observe(self.observations[n]) is not None), None)
 
 
-def describe(uncertainty: NTKUncertainty, runs: Sequence[Recorded]) -> dict[str, float]:
+def describe(uncertainty: NTKUncertainty, runs: Sequence[Recorded]) -> dict[str, object]:
     """How large errors and uncertainties are, and how often the bound held."""
     errors = np.concatenate([run.errors for run in runs])
     variance = np.array([frame.info["ntk_variance"] for run in runs for frame in run.frames])
@@ -219,6 +219,16 @@ def describe(uncertainty: NTKUncertainty, runs: Sequence[Recorded]) -> dict[str,
         "sigma_rms": float(np.sqrt(np.mean(sigma**2))),
         "spearman": spearman(sigma, errors),
         **held,
+    }
+
+
+def stops(uncertainty: NTKUncertainty, runs: Sequence[Recorded]) -> dict[str, list[object]]:
+    """Where the default rule ends each run (null: nowhere), the true error there, and where the run ended by itself."""
+    places = [run.stopped_by(ConformalThreshold(), uncertainty, 1) for run in runs]
+    return {
+        "stopped_at_step": [None if place is None else INTERVAL * place for place in places],
+        "error_there": [None if n is None else float(run.errors[n]) for run, n in zip(runs, places, strict=True)],
+        "last_step": [int(run.frames[-1].info["step"]) for run in runs],
     }
 
 
