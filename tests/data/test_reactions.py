@@ -149,7 +149,7 @@ def test_splits_are_by_reaction(file):
     assert counts.max() - counts.min() <= 1
     assert [a.info["REF_energy"] for a in sample_frames(learnt, 40, seed=2)] == [a.info["REF_energy"] for a in frames]
     assert len(transition_states(tested)) == len(tested)
-    with pytest.raises(InputError, match=r"only .* different ones"):
+    with pytest.raises(InputError, match=r"only .* that are new"):
         sample_frames(learnt, 10**6, seed=0)
 
 

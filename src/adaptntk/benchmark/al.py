@@ -193,7 +193,7 @@ def _run_checkpoint(
     elapsed = time.perf_counter() - began - (bench.seconds_in_training - trained)
     write_json(folder / "seconds.json", {"training": training, "choosing": elapsed, **parts})
     write_json(folder / "checkpoint.json", {"labels": len(labelled), "errors": errors, "picked": picked})
-    force = errors["test"]["force_rmse"]
+    force = next(iter(errors.values()))["force_rmse"]
     log.info(
         "%s, seed %d, %s: %d labels, force RMSE %.4f eV/Å", job.task.name, job.seed, job.method, len(labelled), force
     )

@@ -13,7 +13,7 @@ from adaptntk.data.location import data_directory
 from adaptntk.data.reaction_list import REACTIONS
 from adaptntk.data.reactions import make_reactions
 from adaptntk.data.splits import check_disjoint
-from adaptntk.data.structures import reference_energies, structure_hash
+from adaptntk.data.structures import reference_energies
 from adaptntk.data.transition1x import (
     find_reactions,
     sample_frames,
@@ -59,7 +59,11 @@ class Sizes:
 
 @dataclass(frozen=True)
 class LearningData:
-    """The labelled structures of one seed. ``initial`` are indices into the pool."""
+    """The labelled structures of one seed. ``initial`` are indices into the pool.
+
+    Reactions are tested twice: on those that the pool has no frame of, and on other frames of those it has, which tell
+    more of the choice of labels. No transition state is in the pool.
+    """
 
     pool: list[Atoms]
     initial: list[int]
@@ -123,17 +127,20 @@ class Task:
     def _from_reactions(self, sizes: Sizes, seed: int) -> LearningData:
         reactions = [r for r in find_reactions(self.reactions) if r.within(sizes.elements, sizes.largest)]
         learnt, tested = split_reactions(reactions, TEST_SHARE, seed)
-        frames = sample_frames(learnt, sizes.pool + sizes.valid, seed)
+        tops = {"new": transition_states(tested), "known": transition_states(learnt)}
+        tests = {f"{kind} transition states": frames for kind, frames in tops.items()}
+        # Reactions may share an end: a structure is drawn for one purpose only.
+        drawn = [atoms for frames in tops.values() for atoms in frames]
+        frames = sample_frames(learnt, sizes.pool + sizes.valid + sizes.test, seed, without=drawn)
+        new = sample_frames(tested, sizes.test, seed, without=[*drawn, *frames])
         order = np.random.default_rng(seed).permutation(len(frames))
-        # Reactions may share an end: what is learnt from is not tested on.
-        tops = _without(transition_states(tested), frames)
-        test = _without(sample_frames(tested, sizes.test, seed), [*frames, *tops])
-        pool = [frames[i] for i in order[sizes.valid :]]
+        known, valid, candidates = np.split(order, [sizes.test, sizes.test + sizes.valid])
+        pool = [frames[i] for i in candidates]
         return LearningData(
             pool,
             _covering(pool, sizes.initial),
-            [frames[i] for i in order[: sizes.valid]],
-            {"test": test, "transition states": tops},
+            [frames[i] for i in valid],
+            {"new reactions": new, "known reactions": [frames[i] for i in known], **tests},
         )
 
 
@@ -169,9 +176,3 @@ def _covering(pool: Sequence[Atoms], count: int) -> list[int]:
             break
         chosen.add(index)
     return sorted(chosen)
-
-
-def _without(frames: Sequence[Atoms], others: Sequence[Atoms]) -> list[Atoms]:
-    """Frames that are not among the others."""
-    known = {structure_hash(atoms) for atoms in others}
-    return [atoms for atoms in frames if structure_hash(atoms) not in known]

@@ -108,29 +108,26 @@ def split_reactions(
     )
 
 
-def sample_frames(reactions: Sequence[Reaction], count: int, seed: int) -> list[Atoms]:
+def sample_frames(reactions: Sequence[Reaction], count: int, seed: int, without: Sequence[Atoms] = ()) -> list[Atoms]:
     """So many frames, the same number of each reaction as far as it goes; ``info["reaction"]`` says whose they are.
 
-    A structure that was met twice (two bands often begin at the same molecule) is taken once.
+    A structure that was met twice (two bands often begin at the same molecule) is taken once, and those of ``without``
+    are not taken.
     """
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(reaction.frames) for reaction in reactions]
-    shares = _shares([reaction.frames for reaction in reactions], count)
     frames: list[Atoms] = []
-    seen: set[str] = set()
-    for reaction, order, share in zip(reactions, orders, shares, strict=True):
-        taken = 0
-        for start in range(0, len(order), max(share, 1)):
-            if taken == share:
-                break
-            for atoms in reaction.read(order[start : start + share].tolist()):
-                identity = structure_hash(atoms)
-                if identity not in seen and taken < share:
+    seen = {structure_hash(atoms) for atoms in without}
+    while len(frames) < count:
+        shares = _shares([len(order) for order in orders], count - len(frames))
+        if not any(shares):
+            raise InputError(f"{count:,} frames asked for, but these reactions have only {len(frames):,} that are new")
+        for number in np.flatnonzero(shares).tolist():
+            taken, orders[number] = np.split(orders[number], [shares[number]])
+            for atoms in reactions[number].read(taken.tolist()):
+                if (identity := structure_hash(atoms)) not in seen:
                     seen.add(identity)
                     frames.append(atoms)
-                    taken += 1
-    if len(frames) < count:
-        raise InputError(f"{count:,} frames asked for, but these reactions have only {len(frames):,} different ones")
     return frames
 
 

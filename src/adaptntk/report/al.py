@@ -1,6 +1,7 @@
 """The table and the figures of ``adaptntk benchmark al``, from what it left on disk."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ COLOURS = {
     "llpr": "#882255",
     "random": "#777777",
 }
+# Panels beside each other in the figure of a task.
+COLUMNS = 4
 NAMES = {
     "force_rmse": "force RMSE (meV/Å)",
     "force_rmse_p99": "99th percentile of a frame's force RMSE (meV/Å)",
@@ -126,10 +129,12 @@ def draw_al(folder: Path) -> list[Path]:
         tests = [name for name in summary if name != "labels"]
         panels = [(tests[0], "force_rmse"), (tests[0], "hot_force_rmse"), (tests[0], "force_rmse_p99")]
         panels += [(tests[0], "energy_mae_per_atom")] + [(name, "force_rmse") for name in tests[1:]]
-        figure = Figure(figsize=(4.2 * len(panels), 4.2), layout="constrained")
-        for axes, (test, metric) in zip(figure.subplots(1, len(panels)), panels, strict=True):
+        rows = math.ceil(len(panels) / COLUMNS)
+        figure = Figure(figsize=(4.2 * COLUMNS, 4.0 * rows + 0.2), layout="constrained")
+        for number, (test, metric) in enumerate(panels):
+            axes = figure.add_subplot(rows, COLUMNS, number + 1)
             _curves(axes, summary["labels"], summary[test][metric])
-            axes.set_title(test if test != tests[0] else task, fontsize=10)
+            axes.set_title(f"{task}: {test}" if test == tests[0] else test, fontsize=10)
             axes.set_ylabel(NAMES[metric])
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=9, frameon=False)
