@@ -1,6 +1,7 @@
 """Learning curves on both kinds of data, without leaks, and again after a kill."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from adaptntk.workbench import FolderWorkbench
 
 COMMAND = ["benchmark", "al", "--preset", "smoke", "--seeds", "1", "--jobs", "1", "--device", "cpu"]
 FEW = ["--methods", "adaptntk,qbc,random"]
+REACTION_METHODS = "lcmd,bait,adaptntk@64,adaptntk@exact,llpr,random"
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,17 @@ def finished(tmp_path_factory):
     assert result.exit_code == 0, result.output
     assert "QBC (ensemble)" in result.output
     return folder
+
+
+@pytest.fixture(scope="module")
+def finished_reactions(tmp_path_factory):
+    """A smoke run on reactions, without interruption."""
+    pytest.importorskip("rdkit")
+    folder = tmp_path_factory.mktemp("reactions")
+    command = [*COMMAND, "--data", "t1x", "--methods", REACTION_METHODS, "-o", str(folder / "out")]
+    result = CliRunner().invoke(app, command, env={"ADAPTNTK_DATA": str(folder)})
+    assert result.exit_code == 0, result.output
+    return folder / "out"
 
 
 def test_what_it_leaves(finished):
@@ -49,26 +62,62 @@ def test_what_it_leaves(finished):
     assert "seconds" in json.loads((finished / "timings.json").read_text())
 
 
-def test_reactions_and_all_selectors(tmp_path):
-    pytest.importorskip("rdkit")
-    methods = "lcmd,bait,adaptntk@64,adaptntk@exact,llpr,random"
-    command = [*COMMAND, "--data", "t1x", "--methods", methods, "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, command, env={"ADAPTNTK_DATA": str(tmp_path)})
-    assert result.exit_code == 0, result.output
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
+def test_reactions_and_all_selectors(finished_reactions):
+    results = json.loads((finished_reactions / "results.json").read_text())
     summary = results["tasks"]["reactions"]["summary"]
-    assert {"test", "transition states"} <= set(summary)
-    assert len(summary["test"]["force_rmse"]) == 6
-    assert "AdaptNTK, p = 64" in result.output
-    assert "AdaptNTK, exact" in result.output
+    assert [name for name in summary if name != "labels"] == [
+        "new reactions",
+        "known reactions",
+        "new transition states",
+        "known transition states",
+    ]
+    assert len(summary["new reactions"]["force_rmse"]) == 6
+    table = (finished_reactions / "table.md").read_text()
+    assert "AdaptNTK, p = 64" in table
+    assert "AdaptNTK, exact" in table
 
 
-def test_killed_and_resumed(finished, tmp_path):
-    """SIGKILL while the committee trains; then the same curves, to the last digit."""
+def test_what_reactions_are_tested_on(finished_reactions):
+    """New reactions are not in the pool, other frames of the known ones are; transition states are not."""
+    sizes = al_module.PLANS["smoke"].sizes["reactions"]
+    data = Task("reactions", reactions=finished_reactions / "reactions" / "reactions.h5").load(sizes, seed=0)
+
+    def reactions(frames):
+        return {atoms.info["reaction"] for atoms in frames}
+
+    learnt = reactions(data.pool)
+    assert len(data.pool) == sizes.pool
+    assert len(data.valid) == sizes.valid
+    assert not reactions(data.tests["new reactions"]) & learnt
+    assert reactions(data.tests["known reactions"]) <= learnt
+    assert len(data.tests["known reactions"]) == len(data.tests["new reactions"]) == sizes.test
+    drawn = {structure_hash(atoms) for atoms in [*data.pool, *data.valid]}
+    for kind, count in {"new": 2, "known": 4}.items():
+        tops = data.tests[f"{kind} transition states"]
+        assert len(tops) == count
+        assert not {structure_hash(atoms) for atoms in tops} & drawn
+
+
+@pytest.mark.parametrize(
+    ("whole", "options", "killed_in"),
+    [
+        ("finished", FEW, "ethanol/seed-0/qbc/00016/networks/member-1.seconds"),
+        (
+            "finished_reactions",
+            ["--data", "t1x", "--methods", REACTION_METHODS],
+            "reactions/seed-0/bait/00024/networks/member-0.seconds",
+        ),
+    ],
+    ids=["molecule", "reactions"],
+)
+def test_killed_and_resumed(whole, options, killed_in, request, tmp_path):
+    """SIGKILL while a network trains; then the same curves, to the last digit, from data that are made again."""
+    finished = request.getfixturevalue(whole)
     folder = tmp_path / "out"
-    command = [sys.executable, "-m", "adaptntk", *COMMAND, *FEW, "-o", str(folder)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    progress = folder / "ethanol" / "seed-0" / "qbc" / "00016" / "networks" / "member-1.seconds"
+    command = [sys.executable, "-m", "adaptntk", *COMMAND, *options, "-o", str(folder)]
+    environment = {**os.environ, "ADAPTNTK_DATA": str(tmp_path)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+    progress = folder / killed_in
     deadline = time.monotonic() + 600
     while not (progress.exists() and len(progress.read_text().split()) >= 3):
         assert process.poll() is None, process.stderr.read().decode()
@@ -77,7 +126,7 @@ def test_killed_and_resumed(finished, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "results.json").exists()
-    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert again.returncode == 0, again.stderr
     assert "resuming after epoch" in again.stderr
     assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
