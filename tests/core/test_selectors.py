@@ -97,6 +97,18 @@ def test_bait_is_what_it_says(seed, lam):
     assert found.indices == naive_bait(train, pool, lam, 4)
 
 
+@pytest.mark.parametrize("lam", [1e-4, 1e-6, 1e-7])
+@pytest.mark.parametrize("seed", range(4))
+def test_bait_drops_the_right_ones_with_a_small_ridge(seed, lam):
+    """Directions that nothing has resolved, far outliers, and fewer dimensions than picks."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(50, 12, generator=generator, dtype=torch.float64)
+    rows[10:18] *= 10
+    train, pool = rows[:10], rows[10:]
+    found = bait(Posterior.fit(train, lam), train, pool, 8)
+    assert found.indices == naive_bait(train, pool, lam, 8)
+
+
 def test_the_gain_of_bait_is_the_fall_of_the_summed_variance(features):
     train, pool, lam = features
     posterior = Posterior.fit(train, lam)

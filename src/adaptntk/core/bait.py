@@ -11,7 +11,13 @@ with ``M = sum_x w(x) w(x)^T`` over training structures and candidates. After a 
     A <- A - v v^T,   a(z) <- a(z) - (w(z).v)^2,   b(z) <- b(z) - 2 (w(z).v) (w(z).A M v) + (w(z).v)^2 v^T M v,
 
 which takes two inner products per candidate. Twice as many as wanted are picked so, then those are dropped, one at a
-time, whose absence raises the sum least: by ``b(q) / (lam - a(q))``.
+time, whose absence raises the sum least: by ``b(q) / (lam - a(q))``. With the picks' rows W and ``G = W W^T + lam I``,
+``A W^T = lam W^T G^-1``, so that
+
+    lam - a(q) = lam^2 (G^-1)_qq,   b(q) = lam^2 (G^-1 W M W^T G^-1)_qq,
+
+which needs no difference of ``lam`` and an ``a(q)`` that is nearly as large. G itself is not formed either: its
+condition is the square of that of W, whose singular vectors give ``G^-1`` and ``G^-1 W``.
 """
 
 import torch
@@ -24,6 +30,8 @@ from adaptntk.errors import InputError
 
 # Picked before the dropping begins, relative to what is wanted.
 OVERSELECTION = 2
+# A b that has fallen by this factor has lost as many digits to the updates.
+TRUSTED = 1e-6
 
 
 def bait(
@@ -43,6 +51,9 @@ def bait(
     while len(picks) < OVERSELECTION * count and bool(allowed.open.any()):
         gain = torch.where(allowed.open, state.b / (state.lam + state.a), -torch.inf)
         index = int(gain.argmax())
+        if state.b[index] < TRUSTED * state.fresh[index]:
+            state.refresh(picks)
+            continue
         picks.append(index)
         gains.append(float(gain[index]))
         state.add(index)
@@ -66,13 +77,24 @@ class _Bait:
             for _, part in chunks(rows):
                 whitened = posterior.whiten(part)
                 self.total += whitened.T @ whitened
-        self.remaining = torch.eye(width, dtype=torch.float64, device=training.device)
-        self.a = torch.empty(len(candidates), dtype=torch.float64, device=training.device)
+        self.refresh([])
+
+    def refresh(self, picks: list[int]) -> None:
+        """A, a and b after these picks, from their definitions; an update subtracts, and its rounding errors stay."""
+        self.remaining = torch.eye(len(self.total), dtype=torch.float64, device=self.total.device)
+        if picks:
+            _, sizes, right = torch.linalg.svd(self.posterior.whiten(self.candidates[torch.tensor(picks)]))
+            left = torch.ones_like(right[0])
+            left[: len(sizes)] = self.lam / (sizes.square() + self.lam)
+            self.remaining = right.T * left @ right
+        self.a = torch.empty(len(self.candidates), dtype=torch.float64, device=self.total.device)
         self.b = torch.empty_like(self.a)
-        for place, part in chunks(candidates):
-            whitened = posterior.whiten(part)
-            self.a[place] = whitened.square().sum(1)
-            self.b[place] = ((whitened @ self.total) * whitened).sum(1)
+        for place, part in chunks(self.candidates):
+            whitened = self.posterior.whiten(part)
+            reached = whitened @ self.remaining if picks else whitened
+            self.a[place] = (reached * whitened).sum(1)
+            self.b[place] = ((reached @ self.total) * reached).sum(1)
+        self.fresh = self.b.clone()
 
     def add(self, index: int) -> None:
         row = self.posterior.whiten(self.candidates[torch.tensor([index])])[0]
@@ -86,16 +108,18 @@ class _Bait:
     def drop(self, picks: list[int], surplus: int) -> list[int]:
         """Places in ``picks`` that stay when so many are dropped."""
         rows = self.posterior.whiten(self.candidates[torch.tensor(picks)])
-        remaining = self.remaining.clone()
+        # In the directions of the picks alone, of which there are fewer.
+        basis = torch.linalg.svd(rows, full_matrices=False).Vh
+        rows, total = rows @ basis.T, basis @ self.total @ basis.T
         kept = list(range(len(picks)))
         for _ in range(surplus):
-            reached = rows[kept] @ remaining
-            a = (reached * rows[kept]).sum(1)
-            b = ((reached @ self.total) * reached).sum(1)
-            least = int((b / (self.lam - a).clamp_min(1e-300)).argmin())
-            gone = reached[least]
-            remaining += torch.outer(gone, gone) / (self.lam - a[least])
-            kept.pop(least)
+            # Anew each time: taken from the inverse of all, what one of two alike means to the other would be lost.
+            left, sizes, right = torch.linalg.svd(rows[kept])
+            weights = torch.full((len(kept),), 1 / self.lam, dtype=rows.dtype, device=rows.device)
+            weights[: len(sizes)] = 1 / (sizes.square() + self.lam)
+            reached = left[:, : len(sizes)] * (sizes * weights[: len(sizes)]) @ right[: len(sizes)]
+            rise = ((reached @ total) * reached).sum(1) / (left.square() @ weights)
+            kept.pop(int(rise.argmin()))
         return kept
 
     def _inner(self, vectors: Tensor) -> Tensor:
