@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from adaptntk.benchmark import al as al_module
 from adaptntk.benchmark.al_data import Sizes, Task, find_tasks
-from adaptntk.benchmark.al_results import labels_needed, log_area, ratio_interval, summarise
+from adaptntk.benchmark.al_results import METRICS, labels_needed, log_area, ratio_interval, summarise
 from adaptntk.benchmark.oracle import Oracle
 from adaptntk.benchmark.sources import Source
 from adaptntk.cli.app import app
-from adaptntk.data.structures import has_labels, structure_hash
+from adaptntk.data.structures import has_labels, read_structures, structure_hash, write_structures
 from adaptntk.errors import InputError
 from adaptntk.workbench import FolderWorkbench
 
@@ -126,32 +126,70 @@ def test_killed_and_resumed(whole, options, killed_in, request, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (folder / "results.json").exists()
+    # How many work side by side does not matter either.
+    command[command.index("--jobs") + 1] = "2"
     again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert again.returncode == 0, again.stderr
     assert "resuming after epoch" in again.stderr
     assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
 
 
+class Watched(dict):
+    """Labels of one structure of the pool, by name, which note that they were read."""
+
+    def __init__(self, content, number, names, read):
+        super().__init__(content)
+        self.number, self.names, self.read = number, names, read
+
+    def __getitem__(self, name):
+        if name in self.names:
+            self.read.add(self.number)
+        return super().__getitem__(name)
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def copy(self):
+        return Watched(self, self.number, self.names, self.read)
+
+    def __deepcopy__(self, memo):
+        return self.copy()
+
+
 def test_no_label_leaks(finished, tmp_path, monkeypatch):
-    """Every label that is read is recorded: as many as were bought, each once, and never one of the pool before."""
+    """Every label of the pool that is read, by whomever, is recorded: none but those that were bought."""
     oracles: list[Oracle] = []
+    reads: list[set[int]] = []
+    load = Task.load
+
+    def watched_load(task, sizes, seed):
+        data = load(task, sizes, seed)
+        reads.append(set())
+        for number, atoms in enumerate(data.pool):
+            atoms.info = Watched(atoms.info, number, ("REF_energy",), reads[-1])
+            atoms.arrays = Watched(atoms.arrays, number, ("REF_forces",), reads[-1])
+        return data
 
     class Recording(Oracle):
         def __init__(self, labelled):
             super().__init__(labelled)
             oracles.append(self)
 
+    monkeypatch.setattr(Task, "load", watched_load)
     monkeypatch.setattr(al_module, "Oracle", Recording)
     seen: list[int] = []
     choose = al_module.choose_batch
 
-    def watched(job, bench, labelled, oracle):
+    def watched(job, bench, oracle):
         assert not any(has_labels(atoms) or atoms.calc or "REF_energy" in atoms.info for atoms in oracle.pool)
-        assert len(labelled) == len(oracle.bought)
+        assert reads[-1] <= set(oracle.bought)
         bought = {structure_hash(oracle.pool[i]) for i in oracle.bought}
         assert {structure_hash(atoms) for atoms in bench.train} == bought
-        seen.append(len(labelled))
-        return choose(job, bench, labelled, oracle)
+        seen.append(len(bench.train))
+        return choose(job, bench, oracle)
 
     monkeypatch.setattr(al_module, "choose_batch", watched)
     result = CliRunner().invoke(app, [*COMMAND, "--methods", "adaptntk,random", "-o", str(tmp_path / "out")])
@@ -159,6 +197,7 @@ def test_no_label_leaks(finished, tmp_path, monkeypatch):
     assert seen == [16, 16]
     assert [len(oracle.bought) for oracle in oracles] == [16, 24, 24]
     assert all(len(set(oracle.bought)) == len(oracle.bought) for oracle in oracles)
+    assert [set(oracle.bought) for oracle in oracles] == reads
     ours, theirs = (
         json.loads((f / "results.json").read_text())["tasks"]["ethanol"]["curves"]["adaptntk"]
         for f in (tmp_path / "out", finished)
@@ -187,6 +226,24 @@ def test_a_cold_pool(files, tmp_path):
     assert data.initial == [0, 1, 2, 3]
 
 
+def test_the_paper_s_sizes_fit_its_data():
+    """A hundred thousand frames of a molecule; and exact gradients of a pool that fit nowhere are refused."""
+    assert al_module.PLANS["paper"].sizes["molecule"].needed <= 100_000
+    with pytest.raises(InputError, match="leave out exact"):
+        al_module.benchmark_al("nowhere", [], "paper", 1, ["adaptntk@exact", "random"])
+
+
+@pytest.mark.parametrize("cold_share", [0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("pool", [7, 10])
+def test_as_many_as_needed_are_enough(cold_share, pool, files, tmp_path):
+    sizes = Sizes(pool=pool, valid=3, test=3, initial=4, cold_share=cold_share)
+    frames = read_structures(files["pool"], labelled=True)
+    for count, enough in ((sizes.needed, True), (sizes.needed - 1, False)):
+        write_structures(tmp_path / "some.xyz", frames[:count])
+        data = Task("some", Source(str(tmp_path / "some.xyz"), None, tmp_path)).load(sizes, seed=0)
+        assert (len(data.pool) == pool) == enough
+
+
 def test_labels_needed_by_hand():
     labels, errors = np.array([50.0, 100.0, 200.0]), np.array([4.0, 2.0, 1.0])
     assert labels_needed(labels, errors, 2.0) == pytest.approx(100)
@@ -201,14 +258,28 @@ def test_labels_needed_by_hand():
 
 def test_the_summary_pairs_seeds():
     def curve(*errors):
-        keys = ("force_rmse", "force_rmse_p99", "hot_force_rmse", "energy_mae", "energy_mae_per_atom")
-        return [{"labels": 50 * (n + 1), "errors": {"test": dict.fromkeys(keys, e)}} for n, e in enumerate(errors)]
+        return [{"labels": 50 * (n + 1), "errors": {"test": dict.fromkeys(METRICS, e)}} for n, e in enumerate(errors)]
 
-    found = summarise({"best": [curve(4, 1), curve(8, 2)], "random": [curve(4, 2), curve(8, 4)]})["test"]["force_rmse"]
+    found = summarise({"best": [curve(4, 1), curve(8, 2)], "random": [curve(4, 2), curve(8, 4)]}, 0)["test"][
+        "force_rmse"
+    ]
     assert found["best"]["mean"] == [6.0, 1.5]
     assert found["best"]["final_over_random"]["mean"] == pytest.approx(0.5)
     assert found["best"]["labels_to_random"]["mean"] == pytest.approx(50 * np.sqrt(2))
     assert found["random"]["labels_to_random"]["mean"] == pytest.approx(100)
+    assert found["random"]["area_over_adaptntk"] is None
+
+
+def test_labels_for_validation_count_and_methods_are_compared_with_ours():
+    def curve(*errors):
+        return [{"labels": 50 * (n + 1), "errors": {"test": dict.fromkeys(METRICS, e)}} for n, e in enumerate(errors)]
+
+    summary = summarise({"adaptntk": [curve(4, 1)], "random": [curve(4, 4)]}, 30)
+    assert summary["labels"] == [80, 130]
+    found = summary["test"]["force_rmse"]
+    assert found["random"]["labels_to_random"]["by_seed"] == [80]
+    assert found["random"]["area_over_adaptntk"]["mean"] == pytest.approx(2)
+    assert found["adaptntk"]["area_over_adaptntk"]["mean"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -217,13 +288,20 @@ def test_the_summary_pairs_seeds():
         (["--preset", "huge"], "choose one of cpu, paper, smoke"),
         (["--methods", "adaptntk,oracle,random"], "unknown method 'oracle'"),
         (["--methods", "qbc@64,random"], "unknown method 'qbc@64'"),
+        (["--methods", "random@64,random"], "random picks need no sketch"),
+        (["--methods", "bait@exact,random"], "BAIT needs a sketch"),
+        (["--methods", "adaptntk@0,random"], "dimension"),
+        (["--data", "t1x", "--molecules", "aspirin"], "not with reactions"),
+        (["--data", "t1x", "--preset", "paper"], "It is published as Transition1x.h5"),
+        (["--data", "T1X"], "for reactions t1x or a file"),
         (["--methods", "adaptntk"], "random must be among"),
         (["--data", "nowhere.xyz"], "choose rmd17, xtb or a labelled extxyz file"),
         (["--data", "nowhere.h5"], "no such file"),
         (["--seeds", "0"], "at least one seed"),
     ],
 )
-def test_bad_options(options, message, tmp_path):
+def test_bad_options(options, message, tmp_path, monkeypatch):
+    monkeypatch.setenv("ADAPTNTK_DATA", str(tmp_path))
     result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), *options])
     assert result.exit_code == 2
     assert message in result.output
@@ -232,7 +310,7 @@ def test_bad_options(options, message, tmp_path):
 def test_the_published_file_comes_first(tmp_path, monkeypatch):
     monkeypatch.setenv("ADAPTNTK_DATA", str(tmp_path))
     assert find_tasks("t1x", None, tmp_path / "out")[0].name == "reactions"
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match=r"not found. It is published as Transition1x.h5"):
         find_tasks("t1x", None, tmp_path / "out", must_exist=True)
 
 

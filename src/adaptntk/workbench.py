@@ -23,6 +23,7 @@ from adaptntk.training import (
     checkpoint_file,
     energy_reference,
     read_snapshots,
+    snapshot_file,
     train,
     training_identity,
 )
@@ -43,6 +44,7 @@ class FolderWorkbench:
         seed: of the model itself; other members follow from it.
         given: files of networks that are trained already, by name: ``member-0``, ``member-1``, ...
         dtype, head: how those are used; as they are stored by default.
+        keep_snapshots: of the model itself, if its rate is constant, for `snapshots`: they take space.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class FolderWorkbench:
         given: Mapping[str, Path] | None = None,
         dtype: str | None = None,
         head: str | None = None,
+        keep_snapshots: bool = True,
     ) -> None:
         self.train = train
         self.valid = valid
@@ -67,6 +70,7 @@ class FolderWorkbench:
         self._on_epoch = on_epoch
         self._given = dict(given or {})
         self._how = (dtype, head)
+        self._keep_snapshots = keep_snapshots
         self._loaded: dict[str, MACEPotential] = {}
         self.used: set[str] = set()
         self.seconds_in_training = 0.0
@@ -77,7 +81,8 @@ class FolderWorkbench:
         self.used.add(name)
         if name not in self._loaded:
             # A thousand members of one seed come before the first of the next.
-            share = SNAPSHOT_SHARE if number == 0 and not self.recipe.cosine else 0.0
+            keep = number == 0 and not self.recipe.cosine and self._keep_snapshots
+            share = SNAPSHOT_SHARE if keep else 0.0
             path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
             self._loaded[name] = load_mace(path, self.device, *(self._how if name in self._given else ()))
         return self._loaded[name]
@@ -103,8 +108,9 @@ class FolderWorkbench:
         repeated from the finished model at the learning rate with which it began.
         """
         model = self.member(0)
-        if not self.recipe.cosine and "member-0" not in self._given:
-            return read_snapshots(self.folder / "member-0.model")
+        trained = self._given.get("member-0", self.folder / "member-0.model")
+        if not self.recipe.cosine and snapshot_file(trained).exists():
+            return read_snapshots(trained)
         self.used.add("swag")
         epochs = max(2, int(SNAPSHOT_SHARE * self.recipe.epochs))
         rate = self.recipe.learning_rate
@@ -125,15 +131,14 @@ class FolderWorkbench:
 
     def training_seconds(self) -> dict[str, float]:
         """How long each network was trained, interruptions not counted."""
-        return self.read_seconds(self.folder)
+        given = {name: path.with_suffix(".seconds") for name, path in self._given.items()}
+        elsewhere = {name: _sum_of_lines(path) for name, path in given.items() if path.exists()}
+        return {**self.read_seconds(self.folder), **elsewhere}
 
     @staticmethod
     def read_seconds(folder: Path) -> dict[str, float]:
         """How long each network in a folder was trained."""
-        return {
-            path.name.removesuffix(".seconds"): sum(float(line) for line in path.read_text().split())
-            for path in sorted(folder.glob("*.seconds"))
-        }
+        return {path.name.removesuffix(".seconds"): _sum_of_lines(path) for path in sorted(folder.glob("*.seconds"))}
 
     def _check_identity(self, name: str, identity: str) -> None:
         """Refuse a network of that name that was trained on other data, with another seed or in another way."""
@@ -182,6 +187,10 @@ class FolderWorkbench:
             )  # fmt: skip
             self.seconds_in_training += time.perf_counter() - began
         return path
+
+
+def _sum_of_lines(path: Path) -> float:
+    return sum(float(line) for line in path.read_text().split())
 
 
 def _train_member(plain: dict[str, Any], number: int) -> None:

@@ -148,7 +148,14 @@ def test_splits_are_by_reaction(file):
     assert len(frames) == 40
     assert counts.max() - counts.min() <= 1
     assert [a.info["REF_energy"] for a in sample_frames(learnt, 40, seed=2)] == [a.info["REF_energy"] for a in frames]
-    assert len(transition_states(tested)) == len(tested)
+    tops = transition_states(tested)
+    assert len(tops) == len(tested)
+    assert [a.info["reaction"] for a in tops] == [r.read([0])[0].info["reaction"] for r in tested]
+    assert transition_states(tested, without=tops[:1]) == tops[1:]
+    assert len(transition_states(learnt, most=2, seed=3)) == 2
+    # Fewer frames than reactions: of reactions that are drawn, not of the first ones.
+    drawn = {tuple(sorted(a.info["reaction"] for a in sample_frames(learnt, 2, seed))) for seed in range(20)}
+    assert len(drawn) > 2
     with pytest.raises(InputError, match=r"only .* that are new"):
         sample_frames(learnt, 10**6, seed=0)
 

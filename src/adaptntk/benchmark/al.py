@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from ase import Atoms
+from scipy import stats
+from torch import Tensor
 
-from adaptntk.benchmark.al_data import LearningData, Sizes, Task
+from adaptntk.benchmark.al_data import Sizes, Task
 from adaptntk.benchmark.al_results import summarise
 from adaptntk.benchmark.jobs import find_plan, run_all
 from adaptntk.benchmark.oracle import Oracle
@@ -26,13 +28,13 @@ from adaptntk.core.sketches import make_sketch
 from adaptntk.core.theory import jaccard
 from adaptntk.data.structures import reference_energies, reference_forces
 from adaptntk.errors import InputError
-from adaptntk.execution import choose_workers
+from adaptntk.execution import choose_workers, limited_threads
 from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.methods.registry import fit_method
 from adaptntk.models.mace import MACEPotential
 from adaptntk.report.al import al_table, draw_al
-from adaptntk.training import PRESETS, Recipe
+from adaptntk.training import PRESETS, Recipe, checkpoint_file
 from adaptntk.workbench import FolderWorkbench
 
 log = logging.getLogger(__name__)
@@ -97,8 +99,29 @@ class Job:
     @property
     def recipe(self) -> Recipe:
         """Of every training."""
-        epochs = self.sizes.epochs
-        return self.plan.recipe if epochs is None else dataclasses.replace(self.plan.recipe, epochs=epochs)
+        recipe = self.plan.recipe
+        if self.sizes.epochs is not None:
+            recipe = dataclasses.replace(recipe, epochs=self.sizes.epochs)
+        # Where compositions differ, total energies per atom say what a molecule is made of and nothing else.
+        return recipe if self.task.reactions is None else dataclasses.replace(recipe, element_energies=True)
+
+    @property
+    def done(self) -> bool:
+        """Has it left all its results?"""
+        if self.method == "start":
+            model = self.folder / "networks" / "member-0.model"
+            return model.exists() and not checkpoint_file(model).exists()
+        last = self.sizes.initial + (self.sizes.checkpoints - 1) * self.sizes.batch
+        return (self.folder / f"{last:05d}" / "checkpoint.json").exists()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A batch, how long scores and selection took, and what is worth knowing about how it was chosen."""
+
+    indices: list[int]
+    seconds: dict[str, float]
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def benchmark_al(
@@ -118,6 +141,8 @@ def benchmark_al(
     plan = find_plan(PLANS, preset, seeds)
     for method in methods:
         check_method(method)
+    if preset == "paper" and any(method.endswith("@exact") for method in methods):
+        raise InputError("exact gradients of the paper's pool and network take 200 GB: leave out exact")
     if "random" not in methods:
         raise InputError("the method random must be among those compared: the others are measured by it")
     folder = make_folder(output)
@@ -142,74 +167,81 @@ def benchmark_al(
             for method in ranked
         ]
         for stage in (starts, work):
-            run_all(run_job, stage, jobs, device, lambda job: f"{job.task.name}, seed {job.seed}, {job.method}")
+            left = [job for job in stage if not job.done]
+            run_all(run_job, left, jobs, device, lambda job: f"{job.task.name}, seed {job.seed}, {job.method}")
         return write_results(folder, preset, plan, tasks, range(seeds), methods)
 
 
 def check_method(method: str) -> None:
     """Refuse an unknown name; ``adaptntk@256`` is a selector with another dimension of the sketch."""
     selector, _, dim = method.partition("@")
-    if selector in SELECTORS and (not dim or dim == "exact" or dim.isdigit()):
+    if method in (*SELECTORS, *SCORES):
         return
-    if method not in SCORES:
+    if selector not in SELECTORS or not (dim == "exact" or dim.isdigit()):
         known = ", ".join([*SELECTORS, *SCORES])
         raise InputError(f"unknown method {method!r}: choose among {known}; SELECTOR@DIM sets the sketch")
+    if selector == "random":
+        raise InputError(f"{method!r}: random picks need no sketch")
+    if dim.isdigit():
+        make_sketch("gaussian", int(dim), 0)  # refuses dimensions that it cannot have
+    elif selector == "bait":
+        raise InputError(f"{method!r}: BAIT needs a sketch, full gradients have too many dimensions")
 
 
 def run_job(job: Job) -> None:
-    """All checkpoints of one job, or only the first model, which all methods share."""
+    """All checkpoints of one job, or only the first model, which all methods share.
+
+    With one thread: sums over several depend on how many, and results must not depend on what else ran.
+    """
     data = job.task.load(job.sizes, job.seed)
-    oracle = Oracle(data.pool)
+    oracle, valid, tests = Oracle(data.pool), data.valid, data.tests
     labelled = oracle.buy(data.initial)
-    if job.method == "start":
-        with locked(job.folder):
-            _workbench(job, job.folder, labelled, data).member(0)
-        return
-    with locked(job.folder):
+    del data  # the labels of the pool are the oracle's from here on
+    with locked(job.folder), limited_threads(1):
+        if job.method == "start":
+            _workbench(job, job.folder, labelled, valid).member(0)
+            return
         for checkpoint in range(job.sizes.checkpoints):
             folder = make_folder(job.folder / f"{len(labelled):05d}")
             record = folder / "checkpoint.json"
             last = checkpoint == job.sizes.checkpoints - 1
             if not record.exists():
-                _run_checkpoint(job, folder, labelled, oracle, data, last)
+                bench = _workbench(job, folder, labelled, valid)
+                _run_checkpoint(job, folder, bench, None if last else oracle, tests)
             content = json.loads(record.read_text())
             if not last:
                 labelled = labelled + oracle.buy(content["picked"])
 
 
 def _run_checkpoint(
-    job: Job, folder: Path, labelled: list[Atoms], oracle: Oracle, data: LearningData, last: bool
+    job: Job, folder: Path, bench: FolderWorkbench, oracle: Oracle | None, tests: dict[str, list[Atoms]]
 ) -> None:
-    """Train, test, choose: everything is on disk when this returns."""
-    bench = _workbench(job, folder, labelled, data)
+    """Train, test and, if there is an oracle to buy from, choose: everything is on disk when this returns."""
     model = bench.member(0)
-    errors = {name: errors_on(model, frames) for name, frames in data.tests.items()}
-    began, trained = time.perf_counter(), bench.seconds_in_training
-    picked: list[int] = []
-    parts = {"uncertainty": 0.0, "selection": 0.0}
-    if not last:
-        picked, parts = choose_batch(job, bench, labelled, oracle)
-    training = sum(bench.training_seconds().get(name, 0.0) for name in bench.used)
-    elapsed = time.perf_counter() - began - (bench.seconds_in_training - trained)
-    write_json(folder / "seconds.json", {"training": training, "choosing": elapsed, **parts})
-    write_json(folder / "checkpoint.json", {"labels": len(labelled), "errors": errors, "picked": picked})
+    errors = {name: errors_on(model, frames) for name, frames in tests.items()}
+    choice = Choice([], {"uncertainty": 0.0, "selection": 0.0})
+    if oracle is not None:
+        choice = choose_batch(job, bench, oracle)
+    spent, count = bench.training_seconds(), len(bench.train)
+    write_json(folder / "seconds.json", {"training": sum(spent[name] for name in bench.used), **choice.seconds})
+    content = {"labels": count, "errors": errors, "picked": choice.indices, "details": choice.details}
+    write_json(folder / "checkpoint.json", content)
     force = next(iter(errors.values()))["force_rmse"]
-    log.info(
-        "%s, seed %d, %s: %d labels, force RMSE %.4f eV/Å", job.task.name, job.seed, job.method, len(labelled), force
-    )
+    log.info("%s, seed %d, %s: %d labels, force RMSE %.4f eV/Å", job.task.name, job.seed, job.method, count, force)
 
 
-def _workbench(job: Job, folder: Path, labelled: list[Atoms], data: LearningData) -> FolderWorkbench:
+def _workbench(job: Job, folder: Path, labelled: list[Atoms], valid: list[Atoms]) -> FolderWorkbench:
     start = job.folder.parent / "start" / "networks" / "member-0.model"
-    shared = {"member-0": start} if len(labelled) == len(data.initial) and start.exists() else None
-    return FolderWorkbench(labelled, data.valid, folder / "networks", job.recipe, job.seed, job.device, given=shared)
+    shared = {"member-0": start} if len(labelled) == job.sizes.initial and start.exists() else None
+    return FolderWorkbench(
+        labelled, valid, folder / "networks", job.recipe, job.seed, job.device,
+        given=shared, keep_snapshots=job.method in ("start", "swag"),
+    )  # fmt: skip
 
 
-def choose_batch(
-    job: Job, bench: FolderWorkbench, labelled: list[Atoms], oracle: Oracle
-) -> tuple[list[int], dict[str, float]]:
-    """The next batch, from structures without labels; and how long scores and selection took."""
-    count, seed = job.sizes.batch, 1000 * job.seed + len(labelled)
+def choose_batch(job: Job, bench: FolderWorkbench, oracle: Oracle) -> Choice:
+    """The next batch, from structures without labels."""
+    count, seed = job.sizes.batch, 1000 * job.seed + len(bench.train)
     bought = set(oracle.bought)
     constraints = Constraints([index in bought for index in range(len(oracle.pool))])
     began = time.perf_counter()
@@ -219,17 +251,31 @@ def choose_batch(
         scores = fit_method(name, bench, job.plan.options.get(name)).assess(oracle.pool).variance
         scored, trained = time.perf_counter(), bench.seconds_in_training - before
         selection = by_score("topb", torch.from_numpy(scores), count, constraints)
-        return selection.indices, {"uncertainty": scored - began - trained, "selection": time.perf_counter() - scored}
+        seconds = {"uncertainty": scored - began - trained, "selection": time.perf_counter() - scored}
+        return Choice(selection.indices, seconds)
     selector, _, dim = job.method.partition("@")
     if selector == "random":
         selection = by_score("random", torch.zeros(len(oracle.pool)), count, constraints, seed)
-        return selection.indices, {"uncertainty": 0.0, "selection": time.perf_counter() - began}
+        return Choice(selection.indices, {"uncertainty": 0.0, "selection": time.perf_counter() - began})
     sketch = make_sketch("none" if dim == "exact" else "gaussian", int(dim) if dim.isdigit() else 512, job.seed)
-    fitted = NTKUncertainty.fit(bench.member(0), labelled, sketch).calibrate(bench.valid, seed=job.seed)
+    fitted = NTKUncertainty.fit(bench.member(0), bench.train, sketch).calibrate(bench.valid, seed=job.seed)
     rows = fitted.features_of(oracle.pool, "pool")
     scored = time.perf_counter()
     chosen = fitted.select_features(rows, count, selector, constraints, seed)
-    return chosen.indices, {"uncertainty": scored - began, "selection": time.perf_counter() - scored}
+    seconds = {"uncertainty": scored - began, "selection": time.perf_counter() - scored}
+    details = {
+        "alpha": fitted.ridge.alpha,
+        "effective_dimension": fitted.ridge.effective_dimension,
+        "normalise": fitted.normalise,
+        "correlation_with_atoms": _size_correlation(fitted.posterior.variance(rows), oracle.pool),
+    }
+    return Choice(chosen.indices, seconds, details)
+
+
+def _size_correlation(variances: Tensor, structures: Sequence[Atoms]) -> float | None:
+    """Spearman's, of scores and numbers of atoms; None if all are of one size."""
+    sizes = np.array([len(atoms) for atoms in structures])
+    return None if len(set(sizes)) == 1 else float(stats.spearmanr(variances.cpu().numpy(), sizes).statistic)
 
 
 def errors_on(model: MACEPotential, frames: Sequence[Atoms]) -> dict[str, float]:
@@ -265,7 +311,13 @@ def write_results(
             method: [_read_curve(folder / task.name / f"seed-{seed}" / method) for seed in seeds] for method in methods
         }
         sizes = dataclasses.asdict(sizes_of(plan, task))
-        results["tasks"][task.name] = {"sizes": sizes, "curves": curves, "summary": summarise(curves)}
+        level = task.level_of_theory
+        results["tasks"][task.name] = {
+            "sizes": sizes,
+            "level_of_theory": level,
+            "curves": curves,
+            "summary": summarise(curves, sizes["valid"]),
+        }
         timings[task.name] = {
             method: _seconds([folder / task.name / f"seed-{seed}" / method for seed in seeds]) for method in methods
         }

@@ -1,6 +1,5 @@
 """What active learning is tried on: a pool, a fixed validation set, and test sets that never change."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +8,21 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.benchmark.sources import Source, check_source
-from adaptntk.data.location import data_directory
+from adaptntk.data.location import data_directory, data_file
 from adaptntk.data.reaction_list import REACTIONS
 from adaptntk.data.reactions import make_reactions
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import reference_energies
 from adaptntk.data.transition1x import (
+    PUBLISHED,
     find_reactions,
+    level_of_theory,
     sample_frames,
     split_reactions,
     transition_states,
     write_transition1x,
 )
+from adaptntk.errors import InputError
 from adaptntk.files import make_folder
 
 # Of all reactions, those that are tested on.
@@ -52,9 +54,17 @@ class Sizes:
     largest: int | None = None
 
     @property
+    def from_halves(self) -> tuple[int, int]:
+        """Of pool and validation set, how many come from the lower and from the upper half of the energies."""
+        wanted = self.pool + self.valid
+        cold = round(self.cold_share * wanted)
+        return cold, wanted - cold
+
+    @property
     def needed(self) -> int:
-        """Structures of a data set from which all this can be drawn."""
-        return self.test + 2 * math.ceil(max(self.cold_share, 1 - self.cold_share) * (self.pool + self.valid)) + 2
+        """The smallest data set from which all this can be drawn; the lower half is the smaller one of an odd rest."""
+        cold, hot = self.from_halves
+        return self.test + max(2 * cold, 2 * hot - 1)
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,7 @@ class LearningData:
     """The labelled structures of one seed. ``initial`` are indices into the pool.
 
     Reactions are tested twice: on those that the pool has no frame of, and on other frames of those it has, which tell
-    more of the choice of labels. No transition state is in the pool.
+    more of the choice of labels. The transition states of both are tested apart.
     """
 
     pool: list[Atoms]
@@ -86,6 +96,11 @@ class Task:
             return self.source.identity
         assert self.reactions is not None
         return f"{self.reactions.name}, {self.reactions.stat().st_size} bytes"
+
+    @property
+    def level_of_theory(self) -> str | None:
+        """What the labels are, if the data say so."""
+        return None if self.reactions is None else level_of_theory(self.reactions)
 
     def prepare(self, sizes: Sizes, quick: bool, workers: int) -> None:
         """Make what can be made and is not there, and check that there is enough."""
@@ -112,11 +127,8 @@ class Task:
         energies = reference_energies([frames[i] for i in rest])
         ranked = rest[np.argsort(energies, kind="stable")]
         cold, hot = ranked[: len(ranked) // 2], ranked[len(ranked) // 2 :]
-        wanted = sizes.pool + sizes.valid
-        from_cold = round(sizes.cold_share * wanted)
-        drawn = rng.permutation(
-            np.concatenate([rng.permutation(cold)[:from_cold], rng.permutation(hot)[: wanted - from_cold]])
-        )
+        from_cold, from_hot = sizes.from_halves
+        drawn = rng.permutation(np.concatenate([rng.permutation(cold)[:from_cold], rng.permutation(hot)[:from_hot]]))
         return LearningData(
             [frames[i] for i in drawn[sizes.valid :]],
             list(range(sizes.initial)),
@@ -127,12 +139,12 @@ class Task:
     def _from_reactions(self, sizes: Sizes, seed: int) -> LearningData:
         reactions = [r for r in find_reactions(self.reactions) if r.within(sizes.elements, sizes.largest)]
         learnt, tested = split_reactions(reactions, TEST_SHARE, seed)
-        tops = {"new": transition_states(tested), "known": transition_states(learnt)}
-        tests = {f"{kind} transition states": frames for kind, frames in tops.items()}
-        # Reactions may share an end: a structure is drawn for one purpose only.
-        drawn = [atoms for frames in tops.values() for atoms in frames]
-        frames = sample_frames(learnt, sizes.pool + sizes.valid + sizes.test, seed, without=drawn)
-        new = sample_frames(tested, sizes.test, seed, without=[*drawn, *frames])
+        # Reactions may share a structure, an end above all: it is drawn for one purpose only.
+        new_tops = transition_states(tested, sizes.test, seed)
+        known_tops = transition_states(learnt, sizes.test, seed, without=new_tops)
+        tops = [*new_tops, *known_tops]
+        frames = sample_frames(learnt, sizes.pool + sizes.valid + sizes.test, seed, without=tops)
+        new = sample_frames(tested, sizes.test, seed, without=[*tops, *frames])
         order = np.random.default_rng(seed).permutation(len(frames))
         known, valid, candidates = np.split(order, [sizes.test, sizes.test + sizes.valid])
         pool = [frames[i] for i in candidates]
@@ -140,7 +152,12 @@ class Task:
             pool,
             _covering(pool, sizes.initial),
             [frames[i] for i in valid],
-            {"new reactions": new, "known reactions": [frames[i] for i in known], **tests},
+            {
+                "new reactions": new,
+                "known reactions": [frames[i] for i in known],
+                "new transition states": new_tops,
+                "known transition states": known_tops,
+            },
         )
 
 
@@ -153,16 +170,19 @@ def find_tasks(
     must_exist: bool = False,
 ) -> list[Task]:
     """What ``--data`` stands for. Reactions that are not there are made in ``output``, unless they must exist."""
-    if data.endswith((".h5", ".hdf5")):
+    reactions = data == "t1x" or data.endswith((".h5", ".hdf5"))
+    if reactions and molecules is not None:
+        raise InputError("--molecules goes with data sets of molecules, not with reactions")
+    if reactions and data != "t1x":
         find_reactions(data)
         return [Task(Path(data).stem, reactions=Path(data))]
-    if data == "t1x":
-        published = data_directory(data_dir) / "Transition1x.h5"
-        if published.is_file() or must_exist:
-            find_reactions(published)
-            return [Task("transition-1x", reactions=published)]
-        return [Task("reactions", reactions=output / "reactions" / "reactions.h5")]
-    check_source(data)
+    if reactions:
+        if not must_exist and not (data_directory(data_dir) / "Transition1x.h5").is_file():
+            return [Task("reactions", reactions=output / "reactions" / "reactions.h5")]
+        published = data_file("Transition1x.h5", PUBLISHED, data_dir)
+        find_reactions(published)
+        return [Task("transition-1x", reactions=published)]
+    check_source(data, "; for reactions t1x or a file in the layout of Transition-1X (.h5)")
     source = Source(data, data_dir, output, keys)
     return [Task(name, source) for name in (molecules or source.default_molecules()[:1])]
 

@@ -61,11 +61,11 @@ def benchmark_timing(
             if not path.exists():
                 bench.used.clear()
                 job = Job(task, seed, method, plan, folder, device)
-                _, parts = choose_batch(job, bench, labelled, oracle)
+                choice = choose_batch(job, bench, oracle)
                 if not bench.used:  # random: nothing is asked, but a network is wanted
                     bench.member(0)
                 spent = bench.training_seconds()
-                found = {"training": sum(spent[name] for name in bench.used), **parts}
+                found = {"training": sum(spent[name] for name in bench.used), **choice.seconds}
                 write_json(path, found)
                 log.info("%s: %s", method, ", ".join(f"{what} {value:.1f} s" for what, value in found.items()))
             seconds[method] = json.loads(path.read_text())

@@ -76,7 +76,7 @@ class Source:
         return self.made / molecule / "frames.xyz"
 
 
-def check_source(name: str) -> None:
-    """Refuse what is neither a known data set nor a file."""
+def check_source(name: str, also: str = "") -> None:
+    """Refuse what is neither a known data set nor a file; ``also`` is what else could have been named."""
     if name not in ("rmd17", "xtb") and not os.path.isfile(name):
-        raise InputError(f"unknown data {name!r}: choose rmd17, xtb or a labelled extxyz file")
+        raise InputError(f"unknown data {name!r}: choose rmd17, xtb or a labelled extxyz file{also}")

@@ -161,7 +161,8 @@ def _relaxed(atoms: Atoms) -> Atoms:
     from tblite.ase import TBLite  # loads a native library that nothing else needs
 
     atoms.calc = TBLite(method=LEVEL, max_iterations=1000, verbosity=0)
-    BFGS(atoms, logfile=None, maxstep=0.1).run(fmax=RELAXED, steps=500)
+    if not BFGS(atoms, logfile=None, maxstep=0.1).run(fmax=RELAXED, steps=500):
+        raise _NoPathError("an end was not relaxed in 500 steps")
     if bonds_of(atoms) != atoms.info["bonds"]:
         raise _NoPathError("an end did not keep its bonds when it was relaxed")
     return atoms
@@ -204,6 +205,8 @@ def _band(name: str, reactant: Atoms, product: Atoms) -> Path:
     top = int(energies.argmax())
     if top in (0, IMAGES - 1):
         raise _NoPathError("there is no barrier on the path")
+    if energies[top] - energies[0] >= HIGHEST:
+        raise _NoPathError(f"its barrier is above {HIGHEST:g} eV")
     # The images of the last iteration end the list.
     transition_state = len(frames) - (IMAGES - 2) + top - 1
     kept = [n for n, (_, energy, _) in enumerate(frames) if energy - energies[0] < HIGHEST]

@@ -53,12 +53,13 @@ class Reaction:
         """Some of the frames, labelled."""
         order = np.sort(np.asarray(indices, dtype=int))
         with _open(self.file) as content:
-            return _structures(content[self.group], order, f"{self.file}, {self.group}")
+            return _structures(content[self.group], order, f"{self.file}, {self.group}", _name(content[self.group]))
 
     def transition_state(self) -> Atoms:
         """The frame at the top of the path."""
         with _open(self.file) as content:
-            return _structures(content[self.group]["transition_state"], None, f"{self.file}, {self.group}")[0]
+            group = content[self.group]
+            return _structures(group["transition_state"], None, f"{self.file}, {self.group}", _name(group))[0]
 
 
 def find_reactions(path: str | Path | None = None, part: str = "data") -> list[Reaction]:
@@ -115,6 +116,8 @@ def sample_frames(reactions: Sequence[Reaction], count: int, seed: int, without:
     are not taken.
     """
     rng = np.random.default_rng(seed)
+    if count < len(reactions):  # or it would be the first ones in the alphabet
+        reactions = [reactions[index] for index in rng.permutation(len(reactions))]
     orders = [rng.permutation(reaction.frames) for reaction in reactions]
     frames: list[Atoms] = []
     seen = {structure_hash(atoms) for atoms in without}
@@ -131,9 +134,14 @@ def sample_frames(reactions: Sequence[Reaction], count: int, seed: int, without:
     return frames
 
 
-def transition_states(reactions: Sequence[Reaction]) -> list[Atoms]:
-    """One frame per reaction."""
-    return [reaction.transition_state() for reaction in reactions]
+def transition_states(
+    reactions: Sequence[Reaction], most: int | None = None, seed: int = 0, without: Sequence[Atoms] = ()
+) -> list[Atoms]:
+    """One frame per reaction, in their order; of at most so many reactions, and none of ``without``."""
+    chosen = np.random.default_rng(seed).permutation(len(reactions))[:most]
+    seen = {structure_hash(atoms) for atoms in without}
+    found = [reactions[index].transition_state() for index in np.sort(chosen)]
+    return [atoms for atoms in found if structure_hash(atoms) not in seen]
 
 
 def write_transition1x(
@@ -178,11 +186,15 @@ def _open(path: Path) -> h5py.File:
         raise InputError(f"{path}: cannot be read as HDF5, truncated or of another kind ({error})") from None
 
 
-def _structures(group: h5py.Group, indices: np.ndarray | None, where: str) -> list[Atoms]:
+def _name(group: h5py.Group) -> str:
+    """What a reaction is called: files made here say it in words."""
+    return str(group.attrs.get("name", group.name.rsplit("/", 1)[-1]))
+
+
+def _structures(group: h5py.Group, indices: np.ndarray | None, where: str, reaction: str) -> list[Atoms]:
     chosen = slice(None) if indices is None else indices
     numbers = group["atomic_numbers"][:]
     columns = (group[key][chosen] for key in ("positions", ENERGIES_KEY, FORCES_KEY))
-    reaction = str(group.attrs.get("name", where.rsplit("/", 1)[-1]))
     frames = []
     for number, (positions, energy, forces) in enumerate(zip(*columns, strict=True)):
         atoms = Atoms(numbers=numbers, positions=positions, info={"reaction": reaction})
@@ -194,7 +206,7 @@ def _structures(group: h5py.Group, indices: np.ndarray | None, where: str) -> li
 
 
 def _shares(available: Sequence[int], count: int) -> list[int]:
-    """How many of each: as equal as the smallest ones allow."""
+    """How many of each: as equal as the smallest ones allow, and what is left over to the first."""
     shares = [0] * len(available)
     left = min(count, sum(available))
     while left > 0:

@@ -14,7 +14,9 @@ from adaptntk.core.calibration import PRIOR_ALPHA, choose_ridge
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import Posterior, RidgePath
 from adaptntk.data.structures import reference_forces
+from adaptntk.features import NORMALISATIONS
 from adaptntk.methods.method import Assessment, MethodState, Workbench
+from adaptntk.methods.ntk import choose_normalisation
 from adaptntk.models.mace import MACEPotential
 from adaptntk.models.protocol import Predictions
 from adaptntk.progress import Progress, silent
@@ -36,15 +38,17 @@ class LastLayer:
     potential: MACEPotential
     rows: Tensor
     posterior: Posterior
+    normalise: str = "none"
     name = "last_layer"
 
     @classmethod
     def fit(cls, workbench: Workbench, alpha: float = PRIOR_ALPHA) -> "LastLayer":
-        """Choose the ridge on the validation set by the same rule as for the NTK."""
+        """Choose the ridge on the validation set, and what sizes mean, by the same rules as for the NTK."""
         potential = workbench.member(0)
-        rows = _sums(potential, potential.predict(workbench.train), workbench.train)
+        normalise = choose_normalisation("auto", workbench.train)
+        rows = _features(potential, potential.predict(workbench.train), workbench.train, normalise)
         predicted = potential.predict(workbench.valid)
-        queries = _sums(potential, predicted, workbench.valid)
+        queries = _features(potential, predicted, workbench.valid, normalise)
         errors = force_rmse(predicted.forces, reference_forces(workbench.valid))
         path = RidgePath(rows)
         ridge = choose_ridge(
@@ -55,20 +59,23 @@ class LastLayer:
             np.random.default_rng(workbench.seed),
             alpha,
         )
-        return cls(potential, rows, Posterior.fit(rows, ridge.lam))
+        return cls(potential, rows, Posterior.fit(rows, ridge.lam), normalise)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         predicted = self.potential.predict(structures, batch_size, progress)
-        variance = self.posterior.variance(_sums(self.potential, predicted, structures)).numpy()
+        variance = self.posterior.variance(_features(self.potential, predicted, structures, self.normalise)).numpy()
         return Assessment(variance, "variance", predicted.energies, predicted.forces)
 
     def state(self) -> MethodState:
-        return MethodState((self.potential,), {"rows": self.rows}, {"lam": self.posterior.lam})
+        return MethodState(
+            (self.potential,), {"rows": self.rows}, {"lam": self.posterior.lam, "normalise": self.normalise}
+        )
 
     @classmethod
     def restore(cls, state: MethodState) -> "LastLayer":
         rows = state.tensors["rows"]
-        return cls(state.networks[0], rows, Posterior.fit(rows, state.settings["lam"]))
+        normalise = state.settings.get("normalise", "none")
+        return cls(state.networks[0], rows, Posterior.fit(rows, state.settings["lam"]), normalise)
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ class Distance:
         return cls(state.networks[0], cKDTree(features), centre, scale)
 
 
-def _sums(potential: MACEPotential, predicted: Predictions, structures: Sequence[Atoms]) -> Tensor:
-    """Sums over atoms: the gradient of the total energy over the weights of a linear readout."""
-    sizes = np.array([[len(atoms)] for atoms in structures])
-    return torch.as_tensor(mean_invariants(potential, predicted) * sizes)
+def _features(potential: MACEPotential, predicted: Predictions, structures: Sequence[Atoms], normalise: str) -> Tensor:
+    """Sums over atoms, the gradient of the total energy over the weights of a linear readout, or their mean."""
+    sizes = np.array([[len(atoms)] for atoms in structures], dtype=float)
+    return torch.as_tensor(mean_invariants(potential, predicted) * sizes ** (1 - NORMALISATIONS[normalise]))

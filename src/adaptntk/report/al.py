@@ -43,6 +43,8 @@ COLOURS = {
     "llpr": "#882255",
     "random": "#777777",
 }
+# Test sets of single frames, one of each reaction.
+TOPS = "transition states"
 # Panels beside each other in the figure of a task.
 COLUMNS = 4
 NAMES = {
@@ -65,53 +67,42 @@ def al_table(results: dict[str, Any]) -> str:
     lines = [f"# Active learning, preset {results['preset']}, {len(results['seeds'])} seeds"]
     for task, content in results["tasks"].items():
         summary, sizes = content["summary"], content["sizes"]
+        level = f" with labels of {content['level_of_theory']}" if content.get("level_of_theory") else ""
         lines += [
             "",
-            f"Pool of {sizes['pool']:,} structures, {sizes['initial']} labels at the start, {sizes['batch']} more at "
-            f"each checkpoint, and {sizes['valid']} for validation, which count as well.",
+            f"Pool of {sizes['pool']:,} structures{level}; {sizes['initial']} labels to train on at the start, "
+            f"{sizes['batch']} more at each checkpoint, and {sizes['valid']} for validation, which are counted.",
         ]
         for test in (name for name in summary if name != "labels"):
-            lines += ["", f"## {task}, {test}", "", *aligned(_rows(summary[test], summary["labels"]))]
+            lines += ["", f"## {task}, {test}", "", *aligned(_rows(summary[test], summary["labels"], TOPS not in test))]
     lines += [
         "",
         "Labels to random's last: where the curve comes down to what random reaches with all its labels (mean over "
-        "seeds; 'never' if not all seeds do). Over random: geometric mean of the paired ratios, 95 % t-interval over "
-        "seeds; area: mean of the logarithm over the whole curve. Errors in meV/Å and meV per atom.",
+        "seeds; 'never' if not all seeds do). Over random, over AdaptNTK: geometric mean of the paired ratios, 95 % "
+        "t-interval over seeds; area: mean of the logarithm over the whole curve. Errors in meV/Å and meV per atom.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _rows(summary: dict[str, Any], labels: list[int]) -> list[list[str]]:
-    force, tail, hot = (summary[key] for key in ("force_rmse", "force_rmse_p99", "hot_force_rmse"))
-    energy = summary["energy_mae_per_atom"]
-    rows = [
-        [
-            "method",
-            *(f"RMSE at {n}" for n in labels),
-            "last, over random",
-            "area, over random",
-            "labels to random's last",
-            "p99",
-            "hottest tenth",
-            "energy MAE",
-        ]
-    ]
-    for method, found in force.items():
+def _rows(summary: dict[str, Any], labels: list[int], tails: bool) -> list[list[str]]:
+    """``tails``: are there enough frames for a tail?"""
+    rows = []
+    for method, found in summary["force_rmse"].items():
         needed = found["labels_to_random"]["mean"]
-        rows.append(
-            [
-                title(method),
-                *(f"{1000 * value:.1f}" for value in found["mean"]),
-                show_ratio(found["final_over_random"]),
-                show_ratio(found["area_over_random"]),
-                "never" if needed is None else f"{needed:.0f}",
-                f"{1000 * tail[method]['mean'][-1]:.0f}",
-                f"{1000 * hot[method]['mean'][-1]:.1f}",
-                f"{1000 * energy[method]['mean'][-1]:.2f}",
-            ]
-        )
-    return rows
+        row = {"method": title(method)}
+        row |= {f"RMSE at {n}": f"{1000 * value:.1f}" for n, value in zip(labels, found["mean"], strict=True)}
+        row["last, over random"] = show_ratio(found["final_over_random"])
+        row["area, over random"] = show_ratio(found["area_over_random"])
+        if found["area_over_adaptntk"] is not None:
+            row["area, over AdaptNTK"] = "1" if method == "adaptntk" else show_ratio(found["area_over_adaptntk"])
+        row["labels to random's last"] = "never" if needed is None else f"{needed:.0f}"
+        if tails:
+            row["p99"] = f"{1000 * summary['force_rmse_p99'][method]['mean'][-1]:.0f}"
+            row["hottest tenth"] = f"{1000 * summary['hot_force_rmse'][method]['mean'][-1]:.1f}"
+        row["energy MAE"] = f"{1000 * summary['energy_mae_per_atom'][method]['mean'][-1]:.2f}"
+        rows.append(row)
+    return [list(rows[0]), *(list(row.values()) for row in rows)]
 
 
 def show_ratio(value: dict[str, float | None]) -> str:
@@ -148,7 +139,7 @@ def _curves(axes: Axes, labels: list[int], by_method: dict[str, Any]) -> None:
         colour = COLOURS.get(method, f"C{number}")
         axes.plot(labels, mean, "o-", markersize=4, color=colour, label=title(method))
         axes.fill_between(labels, np.maximum(mean - std, 1e-3), mean + std, color=colour, alpha=0.12, linewidth=0)
-    axes.set(xscale="log", yscale="log", xlabel="labels")
+    axes.set(xscale="log", yscale="log", xlabel="labels, validation included")
     axes.set_xticks(labels, [str(n) for n in labels])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
