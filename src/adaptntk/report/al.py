@@ -49,7 +49,7 @@ TOPS = "transition states"
 COLUMNS = 4
 NAMES = {
     "force_rmse": "force RMSE (meV/Å)",
-    "force_rmse_p99": "99th percentile of a frame's force RMSE (meV/Å)",
+    "force_rmse_p99": "force RMSE, 99th percentile (meV/Å)",
     "hot_force_rmse": "force RMSE of the hottest tenth (meV/Å)",
     "energy_mae_per_atom": "energy MAE (meV/atom)",
 }
@@ -92,10 +92,13 @@ def _rows(summary: dict[str, Any], labels: list[int], tails: bool) -> list[list[
         needed = found["labels_to_random"]["mean"]
         row = {"method": title(method)}
         row |= {f"RMSE at {n}": f"{1000 * value:.1f}" for n, value in zip(labels, found["mean"], strict=True)}
-        row["last, over random"] = show_ratio(found["final_over_random"])
-        row["area, over random"] = show_ratio(found["area_over_random"])
-        if found["area_over_adaptntk"] is not None:
-            row["area, over AdaptNTK"] = "1" if method == "adaptntk" else show_ratio(found["area_over_adaptntk"])
+        for name, key, reference in (
+            ("last, over random", "final_over_random", "random"),
+            ("area, over random", "area_over_random", "random"),
+            ("area, over AdaptNTK", "area_over_adaptntk", "adaptntk"),
+        ):
+            if found[key] is not None:
+                row[name] = "1" if method == reference else show_ratio(found[key])
         row["labels to random's last"] = "never" if needed is None else f"{needed:.0f}"
         if tails:
             row["p99"] = f"{1000 * summary['force_rmse_p99'][method]['mean'][-1]:.0f}"
