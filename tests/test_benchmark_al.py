@@ -60,6 +60,12 @@ def test_what_it_leaves(finished):
     assert len(ends) == 3
     assert (finished / "curves-ethanol.png").stat().st_size > 20_000
     assert "seconds" in json.loads((finished / "timings.json").read_text())
+    # The first network is trained once, and its time counted for all; what the ridge was is on record.
+    once = FolderWorkbench.read_seconds(finished / "ethanol" / "seed-0" / "start" / "networks")["member-0"]
+    first = finished / "ethanol" / "seed-0" / "random" / "00016"
+    assert json.loads((first / "seconds.json").read_text())["training"] == pytest.approx(once)
+    chosen = json.loads((finished / "ethanol" / "seed-0" / "adaptntk" / "00016" / "checkpoint.json").read_text())
+    assert set(chosen["details"]) == {"alpha", "effective_dimension", "normalise", "correlation_with_atoms"}
 
 
 def test_reactions_and_all_selectors(finished_reactions):
