@@ -1,7 +1,7 @@
 """The table and the figures of ``adaptntk benchmark al``, from what it left on disk."""
 
+import itertools
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,6 @@ COLOURS = {
 }
 # Test sets of single frames, one of each reaction.
 TOPS = "transition states"
-# Panels beside each other in the figure of a task.
-COLUMNS = 4
 NAMES = {
     "force_rmse": "force RMSE (meV/Å)",
     "force_rmse_p99": "force RMSE, 99th percentile (meV/Å)",
@@ -121,19 +119,24 @@ def draw_al(folder: Path) -> list[Path]:
     for task, content in results["tasks"].items():
         summary = content["summary"]
         tests = [name for name in summary if name != "labels"]
-        panels = [(tests[0], "force_rmse"), (tests[0], "hot_force_rmse"), (tests[0], "force_rmse_p99")]
-        panels += [(tests[0], "energy_mae_per_atom")] + [(name, "force_rmse") for name in tests[1:]]
-        rows = math.ceil(len(panels) / COLUMNS)
-        figure = Figure(figsize=(4.2 * COLUMNS, 4.0 * rows + 0.2), layout="constrained")
-        for number, (test, metric) in enumerate(panels):
-            axes = figure.add_subplot(rows, COLUMNS, number + 1)
+        rows = [_panels(test, tests) for test in tests if TOPS not in test]
+        figure = Figure(figsize=(4.2 * len(rows[0]), 4.0 * len(rows) + 0.2), layout="constrained")
+        grid = figure.subplots(len(rows), len(rows[0]), squeeze=False)
+        for axes, (test, metric) in zip(grid.flat, itertools.chain(*rows), strict=True):
             _curves(axes, summary["labels"], summary[test][metric])
-            axes.set_title(f"{task}: {test}" if test == tests[0] else test, fontsize=10)
+            axes.set_title(f"{task}, {test}" if len(tests) == 1 else test, fontsize=10)
             axes.set_ylabel(NAMES[metric])
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=len(names), fontsize=9, frameon=False)
         drawn.append(save_figure(figure, folder / f"curves-{task}.png"))
     return drawn
+
+
+def _panels(test: str, tests: list[str]) -> list[tuple[str, str]]:
+    """A row of the figure: a test set with its tail, and its transition states if it has some."""
+    tops = test.replace("reactions", TOPS)
+    last = (tops, "force_rmse") if tops != test and tops in tests else (test, "energy_mae_per_atom")
+    return [(test, "force_rmse"), (test, "hot_force_rmse"), (test, "force_rmse_p99"), last]
 
 
 def _curves(axes: Axes, labels: list[int], by_method: dict[str, Any]) -> None:
