@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from adaptntk.benchmark.al import PLANS
-from adaptntk.benchmark.al_data import Task
-from adaptntk.benchmark.record import save_result
 from adaptntk.data.structures import reference_forces
+from benchmarks.al import PLANS
+from benchmarks.al_data import Task
+from benchmarks.record import save_result
 
 
 def main(folder: Path) -> None:

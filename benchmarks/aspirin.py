@@ -17,7 +17,7 @@ from adaptntk import (
     train_model,
     write_structures,
 )
-from adaptntk.benchmark.record import save_result
+from benchmarks.record import save_result
 
 SIZES = {"train": 400, "valid": 100, "test": 1000, "pool": 2000}
 

@@ -39,8 +39,6 @@ from adaptntk import (
     train_model,
     write_structures,
 )
-from adaptntk.benchmark.record import save_result
-from adaptntk.benchmark.timing import table, time_in_turns
 from adaptntk.core.metrics import force_rmse, spearman
 from adaptntk.data.structures import FORCES, reference_forces
 from adaptntk.files import write_json
@@ -49,6 +47,8 @@ from adaptntk.md.dynamics import MDSettings, run_md, watch
 from adaptntk.md.monitor import Monitor
 from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Observation, UncertaintyRule
+from benchmarks.record import save_result
+from benchmarks.stopwatch import table, time_in_turns
 
 # Trajectories of the reference, and labelled frames of each. A calibration speaks for structures drawn like its own, so
 # it takes many independent trajectories, none of which the training saw.

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptntk.benchmark.record import save_result
-from adaptntk.benchmark.uq import PLANS
 from adaptntk.core.metrics import force_rmse, spearman
 from adaptntk.core.posterior import RidgePath
-from adaptntk.core.sketch import GaussianSketch, NoSketch
+from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import reference_forces
-from adaptntk.features import extract_features
-from adaptntk.methods.registry import fit_method
-from adaptntk.workbench import FolderWorkbench
+from adaptntk.features.energy_gradients import extract_features
+from adaptntk.uncertainty.registry import fit_method
+from adaptntk.uncertainty.workbench import FolderWorkbench
+from benchmarks.record import save_result
+from benchmarks.uq import PLANS
 
 ALPHAS = [10.0**exponent for exponent in np.arange(-9, 0.1, 0.5)]
 PLAN = PLANS["cpu"]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from adaptntk.benchmark.record import save_result
-from adaptntk.benchmark.uq import PLANS
 from adaptntk.core.metrics import force_rmse, spearman
 from adaptntk.data.location import data_directory
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, reference_forces
 from adaptntk.data.xtb_md import build_molecule, sample_md
-from adaptntk.methods.registry import fit_method
-from adaptntk.workbench import FolderWorkbench
+from adaptntk.uncertainty.registry import fit_method
+from adaptntk.uncertainty.workbench import FolderWorkbench
+from benchmarks.record import save_result
+from benchmarks.uq import PLANS
 
 METHODS = {
     "NTK": ("ntk", {}),

@@ -11,11 +11,11 @@ import torch
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md
-from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.methods.ntk_file import save_uncertainty
-from adaptntk.models.mace import MACEPotential
-from adaptntk.models.mace_network import TINY, EnergyReference, build_network
-from adaptntk.training import PRESETS, train
+from adaptntk.models.mace.network import TINY, EnergyReference, build_network
+from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.training.loop import PRESETS, train
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import save_uncertainty
 
 TINY_RECIPE = PRESETS["tiny"]
 

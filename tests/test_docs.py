@@ -20,7 +20,7 @@ def code_blocks(page: Path, language: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_examples_run(page, files, trained, fitted, tmp_path, monkeypatch):
-    from adaptntk.methods.ntk_file import save_uncertainty
+    from adaptntk.uncertainty.ntk_file import save_uncertainty
 
     for name in ("train", "valid", "pool"):
         shutil.copy(files[name], tmp_path)

@@ -8,7 +8,7 @@ from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import reference_forces
 from adaptntk.errors import InputError
 from adaptntk.evaluation import evaluate
-from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk import NTKUncertainty
 
 
 def test_numbers_are_those_of_the_metrics(fitted, parts):

@@ -10,9 +10,9 @@ from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.evaluation import evaluate
-from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.models.mace_network import TINY
-from adaptntk.training import PRESETS, train
+from adaptntk.models.mace.network import TINY
+from adaptntk.training.loop import PRESETS, train
+from adaptntk.uncertainty.ntk import NTKUncertainty
 from tests.conftest import TINY_RECIPE
 
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)

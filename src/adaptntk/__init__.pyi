@@ -1,46 +1,46 @@
-from .core.acquisition import greedy, random, top_b
-from .core.bait import bait
-from .core.batch import Constraints, Selection
 from .core.calibration import Calibration, VarianceCalibration
-from .core.diversity import kmeans_pp, lcmd, max_dist
 from .core.posterior import DualPosterior, Posterior
-from .core.sketch import GaussianSketch, NoSketch
-from .core.structured_sketch import SparseSignSketch, SRHTSketch
-from .core.theory import SketchAdvice, effective_dimension, sketch_error
+from .core.selection.bait import bait
+from .core.selection.distances import kmeans_pp, lcmd, max_dist
+from .core.selection.greedy import greedy, random, top_b
+from .core.selection.problem import Constraints, Selection
+from .core.sketch.gaussian import GaussianSketch, NoSketch
+from .core.sketch.quality import SketchAdvice, effective_dimension, sketch_error
+from .core.sketch.structured import SparseSignSketch, SRHTSketch
 from .data.rmd17 import load_rmd17
 from .data.splits import check_disjoint, split_structures
 from .data.structures import read_structures, structure_hash, write_structures
 from .data.xtb_md import build_molecule, sample_md
 from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
 from .evaluation import Evaluation, evaluate
-from .features import estimate_features, extract_features
+from .features.energy_gradients import estimate_features, extract_features
 from .md.calculator import PotentialCalculator, UncertaintyCalculator
 from .md.dynamics import MDSettings, Trajectory, run_md, watch
 from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes, plan_trajectories
 from .md.monitor import Monitor, StopReason
 from .md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
 from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold, Rule, UncertaintyRule
-from .methods.calibrated import CalibratedMethod, load_method, save_method
-from .methods.load import load_fitted
-from .methods.method import Assessment, Method, MethodState, Workbench
-from .methods.ntk import NTKUncertainty, Scores
-from .methods.ntk_file import load_uncertainty, save_uncertainty
-from .methods.registry import METHODS, fit_method
-from .models.load import load_potential
-from .models.mace import MACEPotential
+from .models.mace.potential import MACEPotential
 from .models.protocol import Potential, Predictions, SinglePoint
+from .models.registry import load_potential
 from .models.torch_module import TorchModulePotential
-from .training import PRESETS, Recipe, Trained, train
+from .training.loop import PRESETS, Recipe, Trained, train
+from .uncertainty.calibrated import CalibratedMethod, load_method, save_method
+from .uncertainty.load import load_fitted
+from .uncertainty.method import Assessment, Method, MethodState, Workbench
+from .uncertainty.ntk import NTKUncertainty, Scores
+from .uncertainty.ntk_file import load_uncertainty, save_uncertainty
+from .uncertainty.registry import METHODS, fit_method
+from .uncertainty.workbench import FolderWorkbench
+from .verbs.evaluate import evaluate_uncertainty
+from .verbs.fit import fit_other_method, fit_uncertainty
+from .verbs.labels import LabelKeys
+from .verbs.md import run_simulations
+from .verbs.report import campaign_status, write_report
+from .verbs.score import score_structures
+from .verbs.select import select_batch
+from .verbs.train import train_model
 from .version import __version__
-from .workbench import FolderWorkbench
-from .workflows.evaluate import evaluate_uncertainty
-from .workflows.fit import fit_other_method, fit_uncertainty
-from .workflows.labels import LabelKeys
-from .workflows.md import run_simulations
-from .workflows.report import campaign_status, write_report
-from .workflows.score import score_structures
-from .workflows.select import select_batch
-from .workflows.train import train_model
 
 __all__ = [
     "METHODS",

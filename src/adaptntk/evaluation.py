@@ -12,9 +12,9 @@ from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES, conformal_quantile, cross_fitted_sigma
 from adaptntk.data.structures import NO_LABELS, has_labels, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
-from adaptntk.methods.load import Fitted
-from adaptntk.methods.ntk import check_label_units
 from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.load import Fitted
+from adaptntk.uncertainty.ntk import check_label_units
 
 Array = NDArray[np.float64]
 

@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from ase import Atoms
 
-from adaptntk.core.batch import Constraints, Selection
 from adaptntk.core.posterior import Posterior
-from adaptntk.core.selectors import Problem
+from adaptntk.core.selection.problem import Constraints, Selection
+from adaptntk.core.selection.registry import Problem
 from adaptntk.errors import InputError
-from adaptntk.methods.method import Assessment, Method, MethodState
 from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
+from adaptntk.uncertainty.method import Assessment, Method, MethodState
 
 
 def check_potential(potential: Potential, structures: Sequence[Atoms], periodic: Atoms | None = None) -> None:
@@ -64,7 +64,7 @@ def check_method(method: Method, structures: Sequence[Atoms], pointwise: bool = 
 
 
 def check_acquisition(selector: Callable[[Problem], Selection]) -> None:
-    """Verify that a rule for choosing batches keeps the contract of those in `adaptntk.core.selectors.SELECTORS`.
+    """Verify that a rule for choosing batches keeps the contract of a selector.
 
     It is tried on random features: whatever it prefers, it must return so many different candidates with finite
     scores, respect what is excluded and the limit per group, be the same when asked again, leave its input alone, and

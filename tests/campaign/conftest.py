@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from adaptntk.campaign.loop import run_campaign
-from adaptntk.models.mace import load_mace
+from adaptntk.models.mace.potential import load_mace
 
 SMALL = {
     "name": "water",

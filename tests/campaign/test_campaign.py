@@ -11,8 +11,8 @@ from adaptntk.campaign.rounds import not_lost
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import read_structures, reference_forces, structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.methods.ntk_file import load_uncertainty
-from adaptntk.models.mace import load_mace
+from adaptntk.models.mace.potential import load_mace
+from adaptntk.uncertainty.ntk_file import load_uncertainty
 from tests.campaign.conftest import outcome, write_config
 
 

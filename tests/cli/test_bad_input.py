@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
-from adaptntk.models.mace import save_mace
+from adaptntk.models.mace.potential import save_mace
 from tests.conftest import tiny_network
 
 
@@ -247,7 +247,7 @@ def test_too_few_calibration_structures(refused, files, trained, parts, tmp_path
 def test_full_disk(trained, tmp_path):
     """The operating system's own limit on file sizes stands in for a full disk."""
     code = (
-        "import resource, signal, sys; from adaptntk.models.mace import load_mace, save_mace;"
+        "import resource, signal, sys; from adaptntk.models.mace.potential import load_mace, save_mace;"
         "from adaptntk.errors import InputError; module = load_mace(sys.argv[1]).module;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"

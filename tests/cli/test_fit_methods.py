@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
-from adaptntk.methods.calibrated import load_method
-from adaptntk.training import train
+from adaptntk.training.loop import train
+from adaptntk.uncertainty.calibrated import load_method
 from tests.conftest import TINY_RECIPE
 
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.md.exploration import fingerprint
-from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.methods.ntk_file import save_uncertainty
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import save_uncertainty
 
 
 @pytest.fixture

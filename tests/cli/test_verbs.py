@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
-from adaptntk.methods.ntk_file import load_uncertainty
+from adaptntk.uncertainty.ntk_file import load_uncertainty
 from adaptntk.version import __version__
 
 

@@ -13,12 +13,12 @@ from ase.md.verlet import VelocityVerlet
 from ase.mep import NEB
 from ase.optimize import BFGS
 
-from adaptntk.core.sketch import NoSketch
+from adaptntk.core.sketch.gaussian import NoSketch
 from adaptntk.errors import InputError
 from adaptntk.md.calculator import UncertaintyCalculator
-from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.models.mace import MACEPotential
+from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.torch_module import TorchModulePotential
+from adaptntk.uncertainty.ntk import NTKUncertainty
 from tests.conftest import tiny_network
 
 KEYS = {"ntk_variance", "energy_uncertainty", "forces_uncertainty", "forces_error_bound"}

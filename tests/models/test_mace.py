@@ -11,11 +11,11 @@ from ase import Atoms
 from mace.calculators import MACECalculator
 
 from adaptntk.errors import InputError, ModelError
-from adaptntk.models.load import load_potential
-from adaptntk.models.mace import MACEPotential, save_mace
-from adaptntk.models.mace_import import modules, o3, quiet
-from adaptntk.models.mace_network import PAPER, SMALL, TINY, EnergyReference, build_network
+from adaptntk.models.mace.network import PAPER, SMALL, TINY, EnergyReference, build_network
+from adaptntk.models.mace.potential import MACEPotential, save_mace
+from adaptntk.models.mace.stock import modules, o3, quiet
 from adaptntk.models.protocol import check_species, choose_device, energy_gradients, parameter_count
+from adaptntk.models.registry import load_potential
 from adaptntk.testing import check_potential
 from tests.conftest import tiny_network
 
@@ -262,8 +262,8 @@ def test_a_network_of_millions_of_parameters(ethanol_frames):
     """Foundation-model width: the gradient is 3.6 million long and still one row."""
     from dataclasses import replace
 
-    from adaptntk.core.sketch import GaussianSketch
-    from adaptntk.features import extract_features
+    from adaptntk.core.sketch.gaussian import GaussianSketch
+    from adaptntk.features.energy_gradients import extract_features
 
     wide = replace(TINY, hidden_irreps="512x0e + 512x1o", radial_mlp=(64, 64))
     reference = EnergyReference((1, 6, 8), (0.0,) * 3, 1.0, 0.0, 8.0)

@@ -11,9 +11,9 @@ import pytest
 import torch
 from ase import Atoms
 
-from adaptntk.models.mace import MACEPotential, load_mace, save_mace
-from adaptntk.models.mace_import import modules, o3, quiet, readouts
-from adaptntk.models.mace_layout import Groups, Layout, Order
+from adaptntk.models.mace.layout import Groups, Layout, Order
+from adaptntk.models.mace.potential import MACEPotential, load_mace, save_mace
+from adaptntk.models.mace.stock import modules, o3, quiet, readouts
 from adaptntk.models.protocol import energy_gradients, energy_gradients_one_by_one
 
 NUMBERS = [1, 6, 7, 8, 14]

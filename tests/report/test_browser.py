@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from adaptntk.workflows.report import write_report
+from adaptntk.verbs.report import write_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # No window, no network of its own, and WebGL computed by the processor.

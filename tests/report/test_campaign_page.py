@@ -17,7 +17,7 @@ from adaptntk.report.campaign_tables import duration, label_shares, milli, uncer
 from adaptntk.report.candidates import Candidate, list_candidates, worth_showing
 from adaptntk.report.run_directory import Pick, Round, read_run
 from adaptntk.report.viewer import viewer_dataset
-from adaptntk.workflows.report import write_report
+from adaptntk.verbs.report import write_report
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from adaptntk.errors import InputError
 from adaptntk.files import locked
 from adaptntk.report.run_directory import read_info, read_run
 from adaptntk.report.run_progress import progress_of, status_of
-from adaptntk.workflows.report import write_report
+from adaptntk.verbs.report import write_report
 from tests.report.example_run import BATCH, FAILURE, NEW_HOLDOUT, POOL, cut_off
 
 EXPLORED = ("explored.json", "pool.xyz")

@@ -9,12 +9,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from adaptntk.core.calibration import MINIMUM_STRUCTURES, PRIOR_ALPHA
-from adaptntk.core.selectors import SELECTORS
-from adaptntk.core.sketches import make_sketch
+from adaptntk.core.selection.registry import SELECTORS
+from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import check_readable
 from adaptntk.errors import InputError
 from adaptntk.labelers.labeler import LabelerSpec
-from adaptntk.training import PRESETS, Recipe, find_preset
+from adaptntk.training.loop import PRESETS, Recipe, find_preset
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
 CHANGEABLE = ("stop", "execution")

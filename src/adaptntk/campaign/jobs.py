@@ -12,9 +12,9 @@ import torch
 from ase import Atoms
 
 from adaptntk.campaign.config import Campaign
-from adaptntk.core.batch import Constraints
-from adaptntk.core.selectors import select
-from adaptntk.core.sketches import make_sketch
+from adaptntk.core.selection.problem import Constraints
+from adaptntk.core.selection.registry import select
+from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import write_structures
 from adaptntk.errors import InputError
 from adaptntk.files import write_json
@@ -22,10 +22,10 @@ from adaptntk.labelers.kinds import bare
 from adaptntk.md.dynamics import MDSettings, run_md
 from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule
-from adaptntk.methods.ntk import NTKUncertainty
-from adaptntk.methods.ntk_file import load_uncertainty, save_uncertainty
-from adaptntk.models.mace import load_mace
-from adaptntk.training import checkpoint_file, train
+from adaptntk.models.mace.potential import load_mace
+from adaptntk.training.loop import checkpoint_file, train
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from adaptntk.cli import console
-from adaptntk.cli.benchmark import benchmark
 from adaptntk.cli.config import config
 from adaptntk.cli.data import data
 from adaptntk.cli.demo import demo
@@ -45,7 +44,6 @@ for verb in (train, fit, score, select, evaluate, md, run, status, report, demo)
     app.command()(console.one_line_errors(verb))
 app.add_typer(config, name="config")
 app.add_typer(data, name="data")
-app.add_typer(benchmark, name="benchmark")
 
 
 def main() -> None:

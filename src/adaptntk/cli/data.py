@@ -92,9 +92,10 @@ def reactions(
     Reactant and product of each small organic reaction are relaxed and joined by a climbing nudged elastic band; every
     image of every iteration is kept. Needs RDKit (pip install 'adaptntk[reactions]').
     """
-    from adaptntk.data.reaction_list import REACTIONS
-    from adaptntk.data.reactions import make_reactions
-    from adaptntk.data.transition1x import write_transition1x
+    from benchmarks.reactions.paths import make_reactions
+    from benchmarks.reactions.recipes import REACTIONS
+    from benchmarks.reactions.transition1x import write_transition1x
+
     from adaptntk.errors import InputError
     from adaptntk.execution import choose_workers
     from adaptntk.files import check_writable

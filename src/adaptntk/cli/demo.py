@@ -16,7 +16,7 @@ def demo(
     device: options.Device = "auto",
 ) -> None:
     """A campaign with AdaptNTK beside one that selects at random: simulate, select, label with GFN2-xTB, retrain."""
-    from adaptntk.benchmark.campaigns import benchmark_campaign, campaign_table, run_folder
+    from benchmarks.campaigns import benchmark_campaign, campaign_table, run_folder
 
     began = time.perf_counter()
     results = benchmark_campaign(output, molecule, preset, seeds=1, device=device)

@@ -25,8 +25,8 @@ def evaluate(
 
     Writes evaluation.json, evaluation.csv and evaluation.png.
     """
-    from adaptntk.workflows.evaluate import evaluate_uncertainty
-    from adaptntk.workflows.labels import LabelKeys
+    from adaptntk.verbs.evaluate import evaluate_uncertainty
+    from adaptntk.verbs.labels import LabelKeys
 
     evaluation = evaluate_uncertainty(
         ntk,

@@ -13,9 +13,9 @@ from adaptntk.errors import InputError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from adaptntk.methods.ntk import NTKUncertainty
-    from adaptntk.training import EpochReport
-    from adaptntk.workflows.labels import LabelKeys
+    from adaptntk.training.loop import EpochReport
+    from adaptntk.uncertainty.ntk import NTKUncertainty
+    from adaptntk.verbs.labels import LabelKeys
 
 
 def fit(
@@ -95,7 +95,7 @@ def fit(
 
     Options from --sketch to --normalise, and --memory, are of the method ntk alone.
     """
-    from adaptntk.workflows.labels import LabelKeys
+    from adaptntk.verbs.labels import LabelKeys
 
     keys = LabelKeys(energy_key, forces_key)
     if method != "ntk":
@@ -121,7 +121,7 @@ def fit(
     for name, given in (("--option", option), ("--member", member), ("--work", work), ("--epochs", epochs)):
         if given:
             raise InputError(f"{name} is for other methods than ntk; choose one with --method")
-    from adaptntk.workflows.fit import fit_uncertainty
+    from adaptntk.verbs.fit import fit_uncertainty
 
     fitted = fit_uncertainty(
         model,
@@ -172,9 +172,9 @@ def fit_baseline(
 ) -> None:
     """The same verb for a method to compare with."""
     from adaptntk.core.calibration import conformal_quantile
-    from adaptntk.methods.registry import parse_options
-    from adaptntk.training import find_preset
-    from adaptntk.workflows.fit import fit_other_method
+    from adaptntk.training.loop import find_preset
+    from adaptntk.uncertainty.registry import parse_options
+    from adaptntk.verbs.fit import fit_other_method
 
     def show(name: str, report: "EpochReport") -> None:
         if report.epoch == 1 or report.epoch % max(1, report.epochs // 10) == 0:

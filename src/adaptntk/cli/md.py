@@ -8,7 +8,7 @@ import typer
 from adaptntk.cli import console, options
 
 if TYPE_CHECKING:
-    from adaptntk.workflows.md import MDReport
+    from adaptntk.verbs.md import MDReport
 
 
 def md(
@@ -53,8 +53,8 @@ def md(
     adaptntk score writes, and trajectory, start, step, time (fs), temperature and target_temperature (K).
     """
     from adaptntk.md.dynamics import MDSettings
-    from adaptntk.workflows.labels import LabelKeys
-    from adaptntk.workflows.md import run_simulations
+    from adaptntk.verbs.labels import LabelKeys
+    from adaptntk.verbs.md import run_simulations
 
     report = run_simulations(
         ntk,

@@ -23,7 +23,7 @@ def report(
     Learning curve, uncertainty against error, where the labels went, information, time, failures, and a viewer of
     candidates and picks.
     """
-    from adaptntk.workflows.report import write_report
+    from adaptntk.verbs.report import write_report
 
     path = write_report(run, output, beside or ())
     console.out.print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")

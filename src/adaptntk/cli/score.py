@@ -26,8 +26,8 @@ def score(
     Each frame gets ntk_variance (the raw score U), forces_uncertainty (eV/Å), energy_uncertainty (eV) and
     forces_error_bound (eV/Å) in its comment line.
     """
-    from adaptntk.workflows.labels import LabelKeys
-    from adaptntk.workflows.score import score_structures
+    from adaptntk.verbs.labels import LabelKeys
+    from adaptntk.verbs.score import score_structures
 
     report = score_structures(
         ntk,

@@ -9,7 +9,7 @@ from adaptntk.cli import console, options
 from adaptntk.cli.score import size_line
 
 if TYPE_CHECKING:
-    from adaptntk.workflows.select import SelectionReport
+    from adaptntk.verbs.select import SelectionReport
 
 
 def select(
@@ -57,8 +57,8 @@ def select(
     Structures of the training set are never picked. Each frame carries ntk_pick (1, 2, ...), ntk_score (U at
     the time of picking), ntk_pool_index, and the keys that adaptntk score writes.
     """
-    from adaptntk.workflows.labels import LabelKeys
-    from adaptntk.workflows.select import select_batch
+    from adaptntk.verbs.labels import LabelKeys
+    from adaptntk.verbs.select import select_batch
 
     report = select_batch(
         ntk,

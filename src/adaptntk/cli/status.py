@@ -8,7 +8,7 @@ def status(run: options.RunFolder) -> None:
     from rich import box
     from rich.table import Table
 
-    from adaptntk.workflows.report import campaign_status
+    from adaptntk.verbs.report import campaign_status
 
     found = campaign_status(run)
     console.out.print(found.title)

@@ -10,7 +10,7 @@ from adaptntk.cli import console, options
 from adaptntk.errors import InputError
 
 if TYPE_CHECKING:
-    from adaptntk.training import EpochReport
+    from adaptntk.training.loop import EpochReport
 
 
 def train(
@@ -37,9 +37,9 @@ def train(
     seed: options.Seed = 0,
 ) -> None:
     """Train a MACE network with the paper's recipe and write a stock .model file."""
-    from adaptntk.training import find_preset
-    from adaptntk.workflows.labels import LabelKeys
-    from adaptntk.workflows.train import train_model
+    from adaptntk.training.loop import find_preset
+    from adaptntk.verbs.labels import LabelKeys
+    from adaptntk.verbs.train import train_model
 
     recipe = find_preset(preset, epochs)
     default_reference = "elements" if recipe.element_energies else "mean"

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.core.rows import Rows, chunks
+from adaptntk.core.blocks import Rows, chunks
 from adaptntk.errors import IndefiniteMatrixError, InputError
 
 # Wide float32 rows are converted to float64 this many columns at a time.

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import InputError
-from adaptntk.features import project_gradient
-from adaptntk.methods.entries import CALIBRATED_KEYS, uncertainty_entries, variance_key
-from adaptntk.methods.ntk import NTKUncertainty
+from adaptntk.features.energy_gradients import project_gradient
 from adaptntk.models.protocol import Potential, SinglePoint, check_species, single_point
+from adaptntk.uncertainty.entries import CALIBRATED_KEYS, uncertainty_entries, variance_key
+from adaptntk.uncertainty.ntk import NTKUncertainty
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 

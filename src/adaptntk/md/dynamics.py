@@ -15,8 +15,8 @@ from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.md.monitor import Monitor, StopReason
 from adaptntk.md.physical_rules import PHYSICAL_RULES, NotFinite
 from adaptntk.md.rules import Observation, Rule
-from adaptntk.methods.ntk import NTKUncertainty
 from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.ntk import NTKUncertainty
 
 
 @dataclass(frozen=True)

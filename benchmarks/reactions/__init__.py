@@ -1,0 +1,1 @@
+"""Reaction paths with GFN2-xTB, and Transition-1X."""

@@ -1,0 +1,1 @@
+"""Rules that choose a batch, one per file."""

@@ -1,0 +1,1 @@
+"""Random projections of gradient rows."""

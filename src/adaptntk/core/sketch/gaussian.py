@@ -1,0 +1,225 @@
+"""Random projection of gradient rows from P parameters to p dimensions.
+
+The sketch ``phi~ = S phi`` with independent ``S_ij ~ N(0, 1/p)`` keeps the uncertainty of every query
+within ``eps (lam + U)`` once ``p >= C eps^-2 (d_lam + log(m/delta))`` (the paper's theorem; ``d_lam`` is the
+effective dimension of ``theory.py``). S has p x P entries, 1.5 GB for the paper's network, so it is never
+stored in a file: entry (i, j) is a pure function of (seed, i, j), and any part of S can be drawn at any time.
+
+That function must give the same bits everywhere, or a ``.ntk`` fitted on one machine would be worthless on
+another. Library generators promise that neither across devices nor across versions. So we hash the position
+(``counter_hash.py``), and let each 16 bits of the hash choose one of 65,536 equally likely quantiles of the normal
+distribution: numbers up to 4.3, with unit variance, and all that the theorem asks of S (independent, sub-Gaussian).
+"""
+
+import math
+from functools import cache, reduce
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from adaptntk.core.sketch.counter_hash import random_bits
+from adaptntk.errors import InputError
+from adaptntk.memory import DEFAULT_BUDGET
+
+# Four neighbouring columns come from the same 64 bits; (row i, group of columns g) has counter g * 2^21 + i.
+_LANES = 4
+_LEVELS = 2**16
+_ROWS_PER_GROUP = 2**21
+# Columns drawn at a time: the temporaries of 512 rows then stay in the processor's cache.
+_DRAW_COLUMNS = 1024
+
+
+class Sketch(Protocol):
+    """A linear map of gradient rows, applied a range of columns at a time."""
+
+    kind: str
+    seed: int
+
+    def dim(self, parameters: int) -> int:
+        """The width of the projected rows when the gradient has this many parameters."""
+
+    def apply(self, rows: Tensor, start: int = 0) -> Tensor:
+        """Contribution of the gradient columns ``start, start + 1, ...`` to the projected rows."""
+
+    def fits(self, parameters: int) -> bool:
+        """Whether the sketch is kept once drawn, for rows of this many parameters."""
+
+    def memory(self, parameters: int) -> int:
+        """Bytes held while rows of this many parameters are projected."""
+
+
+class NoSketch:
+    """Keep the full gradient: for the exact scores in dual form."""
+
+    kind = "none"
+    seed = 0
+
+    def dim(self, parameters: int) -> int:
+        return parameters
+
+    def apply(self, rows: Tensor, start: int = 0) -> Tensor:
+        if start != 0:
+            raise InputError("full gradients cannot be accumulated from parts")
+        return rows
+
+    def fits(self, parameters: int) -> bool:
+        return True
+
+    def memory(self, parameters: int) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NoSketch)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class GaussianSketch:
+    """``S_ij ~ N(0, 1/p)``, the same on every machine, device and thread count for one seed.
+
+    A sketch of a smaller p is, up to the scale, the first rows of a larger one.
+
+    Args:
+        dim: p, the dimension of the projected rows; must be even.
+        seed: which S.
+        memory_budget: bytes up to which S is kept once drawn; what does not fit is drawn anew for each
+            batch of rows.
+    """
+
+    kind = "gaussian"
+
+    def __init__(self, dim: int = 512, seed: int = 0, memory_budget: int = DEFAULT_BUDGET) -> None:
+        if dim < 2 or dim % 2:
+            raise InputError(f"the sketch dimension must be even and at least 2, not {dim}")
+        if dim > _ROWS_PER_GROUP:
+            raise InputError(f"the sketch dimension must be at most {_ROWS_PER_GROUP}, not {dim}")
+        self._dim = dim
+        self.seed = seed
+        self.memory_budget = memory_budget
+        self._kept: dict[tuple[int, int, torch.device], Tensor] = {}
+
+    def dim(self, parameters: int) -> int:
+        return self._dim
+
+    def apply(self, rows: Tensor, start: int = 0) -> Tensor:
+        """``S[:, start:start + width] rows^T``, transposed; products in the rows' dtype, summed in float64."""
+        total = torch.zeros(rows.shape[0], self._dim, dtype=torch.float64, device=rows.device)
+        step = self._block_columns()
+        width = rows.shape[1]
+        # Blocks begin at multiples of the step, wherever the range begins: kept ones then serve the next range too.
+        for low in range(start - start % step, start + width, step):
+            first, last = max(low, start), min(low + step, start + width)
+            normals = self._block(first, last, rows.device)
+            total += (rows[:, first - start : last - start] @ normals.to(rows.dtype).T).double()
+        return total / math.sqrt(self._dim)
+
+    def normals(self, start: int, stop: int, device: torch.device | str = "cpu") -> Tensor:
+        """Columns ``start..stop`` of ``sqrt(p) S``: p x (stop - start) standard normal numbers, float32."""
+        parts = [
+            _normal_columns(self.seed, self._dim, low, min(low + _DRAW_COLUMNS, stop), torch.device(device))
+            for low in range(start, stop, _DRAW_COLUMNS)
+        ]
+        return torch.cat(parts, dim=1)
+
+    def fits(self, parameters: int) -> bool:
+        return 4 * self._dim * parameters <= self.memory_budget
+
+    def memory(self, parameters: int) -> int:
+        kept = min(4 * self._dim * parameters, self.memory_budget)
+        return kept + 4 * self._dim * min(self._block_columns(), parameters)
+
+    def _block_columns(self) -> int:
+        """Columns multiplied at a time: blocks of 64 MB."""
+        return max(_DRAW_COLUMNS, (2**24 // self._dim) // _DRAW_COLUMNS * _DRAW_COLUMNS)
+
+    def _block(self, first: int, last: int, device: torch.device) -> Tensor:
+        key = (first, last, device)
+        block = self._kept.get(key)
+        if block is None:
+            block = self.normals(first, last, device)
+            held = sum(kept.nbytes for kept in self._kept.values())
+            if held + block.nbytes <= self.memory_budget:
+                self._kept[key] = block
+        return block
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GaussianSketch) and (self._dim, self.seed) == (other._dim, other.seed)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"GaussianSketch({self._dim}, seed={self.seed})"
+
+
+def _normal_columns(seed: int, dim: int, start: int, stop: int, device: torch.device) -> Tensor:
+    groups = torch.arange(start // _LANES, -(-stop // _LANES), dtype=torch.int64, device=device)
+    rows = torch.arange(dim, dtype=torch.int64, device=device)
+    bits = random_bits(seed, rows[:, None] + _ROWS_PER_GROUP * groups[None, :])
+    # Each 64 bits as four numbers below 2^16, the lowest bits first, for four columns side by side.
+    lanes = bits.view(torch.int16).to(torch.int32).bitwise_and_(_LEVELS - 1)
+    normals = _quantiles(device).index_select(0, lanes.flatten()).view(dim, -1)
+    first = start - start % _LANES
+    return normals[:, start - first : stop - first]
+
+
+@cache
+def _quantiles(device: torch.device) -> Tensor:
+    """The normal distribution in 2^16 equally likely numbers, scaled to unit variance."""
+    upper = [_normal_quantile((k + 0.5) / _LEVELS) for k in range(_LEVELS // 2, _LEVELS)]
+    scale = math.sqrt(len(upper) / math.fsum(z * z for z in upper))
+    values = [scale * z for z in upper]
+    return torch.tensor([-z for z in reversed(values)] + values, dtype=torch.float64).float().to(device)
+
+
+def _normal_quantile(u: float) -> float:
+    """The inverse of the normal distribution function for 1/2 < u < 1 - 1e-11: Wichura's algorithm AS 241 (1988).
+
+    Built from additions, multiplications, divisions and square roots only, so that it gives the same everywhere.
+    """
+    centred = u - 0.5
+    if centred <= 0.425:
+        r = 0.180625 - centred * centred
+        return centred * _ratio(_CENTRE, r)
+    return _ratio(_TAIL, math.sqrt(-_log(1.0 - u)) - 1.6)
+
+
+def _log(x: float) -> float:
+    """``log x`` to 1e-15: x = m 2^e with m around 1, and log m = 2 artanh((m - 1)/(m + 1))."""
+    mantissa, exponent = math.frexp(x)
+    if mantissa < math.sqrt(0.5):
+        mantissa, exponent = 2.0 * mantissa, exponent - 1
+    ratio = (mantissa - 1.0) / (mantissa + 1.0)
+    series = 0.0
+    for k in range(27, 0, -2):
+        series = series * (ratio * ratio) + 1.0 / k
+    return 2.0 * ratio * series + exponent * 0.6931471805599453
+
+
+def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: float) -> float:
+    """A quotient of two polynomials, given by their coefficients from the highest power down."""
+    upper, lower = (reduce(lambda value, c: value * x + c, part, 0.0) for part in coefficients)
+    return upper / lower
+
+
+# Numerator and denominator of AS 241 around the centre and in the tail.
+_CENTRE = (
+    (
+        2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
+        1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0,
+    ),
+    (
+        5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
+        5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0,
+    ),
+)  # fmt: skip
+_TAIL = (
+    (
+        7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0,
+        3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0,
+    ),
+    (
+        1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
+        6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0,
+    ),
+)  # fmt: skip

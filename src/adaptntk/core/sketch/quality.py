@@ -1,0 +1,115 @@
+"""The quantities of the paper's theorem and corollary, measured."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adaptntk.core.blocks import Rows
+from adaptntk.core.posterior import RidgePath
+
+
+def effective_dimension(features: Tensor, lam: float) -> float:
+    """``d_lam = tr[K (K + lam I)^-1]`` of the rows' kernel matrix."""
+    return RidgePath(features).effective_dimension(lam)
+
+
+def sketch_error(sketched: Tensor, exact: Tensor, lam: float) -> Tensor:
+    """``|U~ - U| / (lam + U)`` of every query: the left side of the theorem's bound on eps."""
+    return (sketched - exact).abs() / (lam + exact)
+
+
+def decision_gap(first: float, second: float, lam: float) -> float:
+    """``(U1 - U2) / (2 lam + U1 + U2)`` of the two best scores at one step of the greedy path."""
+    return (first - second) / (2 * lam + first + second)
+
+
+def jaccard(a: list[int], b: list[int]) -> float:
+    """Overlap of two batches, 1 for the same set."""
+    return len(set(a) & set(b)) / len(set(a) | set(b))
+
+
+@dataclass(frozen=True)
+class SketchAdvice:
+    """How good the sketch is on the queries it was measured on, and what a better one would cost.
+
+    ``error`` is the largest ``|U~ - U|/(lam + U)``; ``reference`` says against what it was measured:
+    ``exact`` (full gradients) or ``split`` (two halves of the sketch against each other).
+    """
+
+    dim: int
+    error: float
+    median_error: float
+    rank_correlation: float
+    reference: str
+
+    def dim_for(self, eps: float) -> int:
+        """The p at which the largest error would be ``eps``: it falls as ``1/sqrt(p)``. A multiple of 128."""
+        needed = self.dim * (self.error / eps) ** 2
+        return max(128, 128 * math.ceil(needed / 128))
+
+
+def advice_from_exact(sketched: Tensor, exact: Tensor, lam: float, dim: int) -> SketchAdvice:
+    """Compare with scores from full gradients."""
+    error = sketch_error(sketched, exact, lam)
+    return _advice(error, rank_correlation(sketched, exact), dim, "exact")
+
+
+def advice_from_halves(features: Tensor, queries: Tensor, lam: float) -> SketchAdvice:
+    """Estimate the error from the sketch alone, when full gradients are out of reach.
+
+    The first and the second half of the sketch's rows are independent sketches of p/2 dimensions. The
+    difference of their scores has twice the variance of the error of one, and that one has twice the
+    variance of the error at p: hence the factor 1/2. What both halves have in common (a bias when p is
+    not large beside the effective dimension) cannot be seen this way.
+    """
+    dim = features.shape[1]
+    scores = [RidgePath(half.of(features)).variances(half.of(queries), [lam])[0] for half in sketch_halves(dim)]
+    mean = (scores[0] + scores[1]) / 2
+    error = (scores[0] - scores[1]).abs() / (2 * (lam + mean))
+    return _advice(error, rank_correlation(scores[0], scores[1]), dim, "split")
+
+
+@dataclass(frozen=True)
+class SketchHalf:
+    """Half of the columns of sketched rows: a sketch of its own."""
+
+    columns: slice
+
+    def of(self, rows: Tensor) -> Tensor:
+        """The columns, rescaled: ``S_ij ~ N(0, 1/p)`` was drawn for p, the half needs ``N(0, 2/p)``."""
+        return rows[:, self.columns] * math.sqrt(2.0)
+
+
+@dataclass(frozen=True)
+class HalfRows:
+    """Rows under half of the sketch, read when they are used."""
+
+    rows: Rows
+    half: SketchHalf
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(range(*self.half.columns.indices(self.rows.shape[1])))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: slice | Tensor) -> Tensor:
+        return self.half.of(self.rows[key])
+
+
+def sketch_halves(dim: int) -> tuple[SketchHalf, SketchHalf]:
+    """Two independent sketches out of one."""
+    return SketchHalf(slice(0, dim // 2)), SketchHalf(slice(dim // 2, 2 * (dim // 2)))
+
+
+def rank_correlation(a: Tensor, b: Tensor) -> float:
+    """Pearson correlation of the ranks (scores are continuous: no ties)."""
+    ranks = torch.stack([a.argsort().argsort().double(), b.argsort().argsort().double()])
+    return float(torch.corrcoef(ranks)[0, 1])
+
+
+def _advice(error: Tensor, correlation: float, dim: int, reference: str) -> SketchAdvice:
+    return SketchAdvice(dim, float(error.max()), float(error.median()), correlation, reference)

@@ -1,0 +1,1 @@
+"""Structures to blocks of feature rows."""

@@ -1,0 +1,209 @@
+"""Feature rows on disk, found again by the hash of their structure.
+
+A store is a folder of three files:
+
+- ``store.json``: the format's version and what the rows depend on (model, sketch, normalisation);
+- ``rows.bin``: the rows, float64, one after the other;
+- ``index.bin``: for each row the SHA-256 of its structure and the CRC-32 of its bytes.
+
+Both binary files only grow. A row counts once its index entry is there, and the rows are on disk before their
+entries are written: whatever an interruption leaves behind is cut off when the store is opened again. Rows are
+read when they are used, a part at a time, so a store may be larger than the memory.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptntk.core.blocks import chunk_size
+from adaptntk.errors import InputError, MismatchError
+from adaptntk.files import check_folder, make_folder, write_atomically
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system: two processes must not write to one store
+    fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+_ENTRY = np.dtype([("hash", "S32"), ("checksum", "<u4")])
+
+
+class FeatureStore:
+    """Rows of features by structure.
+
+    Args:
+        folder: where the store is, or will be.
+        identity: what the rows depend on; a store made for anything else is refused.
+        dim: numbers per row.
+    """
+
+    def __init__(self, folder: str | Path, identity: Mapping[str, Any], dim: int) -> None:
+        check_folder(folder)
+        self.folder = make_folder(folder)
+        self.dim = dim
+        header = {"format": "adaptntk features", "version": VERSION, "dim": dim, "dtype": "float64", **identity}
+        self._check_header(json.loads(json.dumps(header)))
+        self._row_bytes = 8 * dim
+        self._drop_incomplete()
+        # Entries in parts, as they were added, until somebody looks for one.
+        self._parts = [np.fromfile(self._index, dtype=_ENTRY)]
+        self._sorted: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self._parts)
+
+    def find(self, hashes: Sequence[str]) -> NDArray[np.int64]:
+        """The number of the row of each structure (by its hexadecimal hash), -1 where there is none."""
+        wanted = np.array([bytes.fromhex(digest) for digest in hashes], dtype="S32")
+        if not len(self):
+            return np.full(len(wanted), -1, dtype=np.int64)
+        known = self._entries["hash"]
+        if self._sorted is None:
+            self._sorted = np.argsort(known, kind="stable")
+        place = np.searchsorted(known, wanted, sorter=self._sorted)
+        candidates = self._sorted[np.minimum(place, len(self) - 1)]
+        return np.where(known[candidates] == wanted, candidates, -1)
+
+    def append(self, hashes: Sequence[str], rows: Tensor) -> None:
+        """Add rows of structures that `find` does not find."""
+        if rows.shape != (len(hashes), self.dim):
+            raise InputError(f"{len(hashes)} rows of {self.dim} numbers expected, not {tuple(rows.shape)}")
+        values = rows.double().cpu().numpy()
+        entries = np.zeros(len(hashes), dtype=_ENTRY)
+        entries["hash"] = [bytes.fromhex(digest) for digest in hashes]
+        entries["checksum"] = [zlib.crc32(row.tobytes()) for row in values]
+        with self._lock():
+            if self._index.stat().st_size != len(self) * _ENTRY.itemsize:
+                raise InputError(f"{self.folder}: another process has changed the feature store; start again")
+            # Another process may have been killed between its rows and their entries.
+            self._cut(len(self))
+            for path, content in ((self._rows, values), (self._index, entries)):
+                try:
+                    with path.open("ab") as file:
+                        file.write(content.tobytes())
+                        file.flush()
+                        os.fsync(file.fileno())
+                except OSError as error:
+                    self._cut(len(self))
+                    raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        self._parts.append(entries)
+        self._sorted = None
+
+    def check(self, numbers: NDArray[np.int64]) -> None:
+        """Compare rows with their checksums."""
+        checksums = self._entries["checksum"]
+        step = chunk_size(self.rows(numbers))
+        for start in range(0, len(numbers), step):
+            part = numbers[start : start + step]
+            for number, row in zip(part.tolist(), self.read(part), strict=True):
+                if zlib.crc32(row.tobytes()) != int(checksums[number]):
+                    raise InputError(
+                        f"{self._rows}: row {number} is damaged; remove the folder, its rows are made again"
+                    )
+
+    def rows(self, numbers: NDArray[np.int64], device: torch.device | str = "cpu") -> "StoredRows":
+        """These rows as a matrix that is read when it is used."""
+        if len(numbers) and int(numbers.min()) < 0:
+            raise InputError(f"{self.folder}: some of the structures have no row in the feature store")
+        return StoredRows(self, numbers, torch.device(device))
+
+    @property
+    def _entries(self) -> NDArray[Any]:
+        self._parts = [np.concatenate(self._parts)]
+        return self._parts[0]
+
+    @property
+    def _rows(self) -> Path:
+        return self.folder / "rows.bin"
+
+    @property
+    def _index(self) -> Path:
+        return self.folder / "index.bin"
+
+    def read(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Copies of rows. Read rather than mapped: pages of a mapped file count as memory, sixteen for each touched."""
+        rows = np.empty((len(numbers), self.dim))
+        borders = np.flatnonzero(np.diff(numbers) != 1) + 1
+        with self._rows.open("rb") as file:
+            # Runs of neighbouring rows at once.
+            for run in np.split(np.arange(len(numbers)), borders) if len(numbers) else ():
+                file.seek(int(numbers[run[0]]) * self._row_bytes)
+                file.readinto(rows[run[0] : run[-1] + 1].data.cast("B"))
+        return rows
+
+    def _check_header(self, header: dict[str, Any]) -> None:
+        path = self.folder / "store.json"
+        if not path.exists():
+            # An interrupted start leaves a temporary file behind, which is hidden.
+            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
+                raise InputError(f"{self.folder}: not a feature store, and not empty; choose another folder")
+            text = json.dumps(header, indent=1) + "\n"
+            write_atomically(path, lambda temporary: temporary.write_text(text))
+            return
+        try:
+            found = json.loads(path.read_text())
+        except (OSError, ValueError):
+            raise InputError(f"{path}: not the description of a feature store, or damaged") from None
+        for key, value in header.items():
+            if found.get(key) != value:
+                raise MismatchError(
+                    f"{self.folder}: holds features of another kind: {key} is {found.get(key)} there and {value} here; "
+                    "choose another folder"
+                )
+
+    def _drop_incomplete(self) -> None:
+        """Cut off what an interrupted process has written in part."""
+        with self._lock():
+            for path in (self._rows, self._index):
+                path.touch()
+            self._cut(min(self._rows.stat().st_size // self._row_bytes, self._index.stat().st_size // _ENTRY.itemsize))
+
+    def _cut(self, count: int) -> None:
+        """Keep the first rows only. The caller holds the lock."""
+        for path, size in ((self._rows, self._row_bytes), (self._index, _ENTRY.itemsize)):
+            if path.stat().st_size > count * size:
+                os.truncate(path, count * size)
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[None]:
+        with (self.folder / "store.json").open() as file:
+            try:
+                if fcntl is not None:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"{self.folder}: another process is writing to the feature store") from None
+            except OSError:
+                log.warning("%s: the file system has no locks; let one process at a time write to it", self.folder)
+            yield
+
+
+class StoredRows:
+    """Some rows of a store, in an order of their own; parts of it are read when they are asked for."""
+
+    def __init__(self, store: FeatureStore, numbers: NDArray[np.int64], device: torch.device) -> None:
+        self._store = store
+        self._numbers = numbers
+        self._device = device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self._numbers), self._store.dim
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, key: slice | Tensor) -> Tensor:
+        numbers = self._numbers[key if isinstance(key, slice) else key.cpu().numpy()]
+        return torch.from_numpy(self._store.read(numbers)).to(self._device)

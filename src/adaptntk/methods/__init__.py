@@ -1,1 +1,0 @@
-"""Uncertainty methods, one per file."""

@@ -1,0 +1,1 @@
+"""Uncertainty methods, their calibration and their files."""

@@ -1,0 +1,62 @@
+"""Monte Carlo dropout (Gal and Ghahramani, 2016): one network, trained and asked with random features left out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from adaptntk.errors import InputError
+from adaptntk.models.mace.dropout import check_rate, with_dropout
+from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """The score is the standard deviation of the forces over random passes; predictions are their mean.
+
+    Energy and forces of a pass come from one forward pass and so from the same mask.
+    """
+
+    potential: MACEPotential
+    rate: float
+    passes: int
+    seed: int
+    name = "dropout"
+
+    @classmethod
+    def fit(cls, workbench: Workbench, rate: float = 0.1, passes: int = 20) -> "Dropout":
+        """Train a network with dropout after the non-linearity of its last readout (the first one is linear)."""
+        check_rate(rate)
+        if passes < 2:
+            raise InputError(f"dropout needs at least two passes, not {passes}")
+        return cls(workbench.dropout_member(rate), rate, passes, workbench.seed)
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        module = self.potential.module
+        module.train()
+        try:
+            # Masks depend on the seed and on the structures, on nothing that was computed before.
+            with torch.random.fork_rng():
+                torch.manual_seed(self.seed)
+                predictions = [
+                    self.potential.predict(structures, batch_size)
+                    for _ in progress(range(self.passes), "passes with dropout", self.passes)
+                ]
+        finally:
+            module.eval()
+        spread, forces = spread_of_forces([predicted.forces for predicted in predictions])
+        energies = np.mean([predicted.energies for predicted in predictions], axis=0)
+        return Assessment(spread, "std", energies, forces)
+
+    def state(self) -> MethodState:
+        return MethodState((self.potential,), settings={"rate": self.rate, "passes": self.passes, "seed": self.seed})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Dropout":
+        settings = state.settings
+        potential = with_dropout(state.networks[0], settings["rate"])
+        return cls(potential, settings["rate"], settings["passes"], settings["seed"])

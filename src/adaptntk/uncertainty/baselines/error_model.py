@@ -1,0 +1,95 @@
+"""Beyond the paper: the NTK score and what comes for free with it, combined on the validation set."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from numpy.typing import NDArray
+
+from adaptntk.core.error_model import LogErrorRegression
+from adaptntk.core.metrics import force_rmse
+from adaptntk.data.structures import reference_forces
+from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.baselines.last_layer import LastLayer
+from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
+from adaptntk.uncertainty.ntk_method import NTK
+
+Array = NDArray[np.float64]
+
+# Whether more of it must never mean less error, and whether it counts beyond the range seen in the validation set. At a
+# given energy, smaller forces often go with larger errors (soft modes far from equilibrium rather than stiff ones near
+# it), so the last one is free. The energy of another molecule is out of range and must not decide anything.
+COVARIATES = {
+    "log U": (True, True),
+    "log of the last-layer score": (True, True),
+    "predicted energy per atom": (True, False),
+    "log of the root mean square force": (False, False),
+}
+_ARRAYS = ("means", "spreads", "lowest", "highest", "weights", "open_ended")
+
+
+@dataclass(frozen=True)
+class ErrorModel:
+    """The score is the expected force error, from a regression on the four `COVARIATES`."""
+
+    ntk: NTK
+    last_layer: LastLayer
+    regression: LogErrorRegression
+    name = "error_model"
+
+    @classmethod
+    def fit(cls, workbench: Workbench) -> "ErrorModel":
+        """Fit both scores, then the regression on the validation set."""
+        ntk, last_layer = NTK.fit(workbench), LastLayer.fit(workbench)
+        covariates, assessed = _covariates(ntk, last_layer, workbench.valid)
+        errors = force_rmse(assessed.forces, reference_forces(workbench.valid))
+        rng = np.random.default_rng(workbench.seed)
+        monotone, open_ended = ([flags[place] for flags in COVARIATES.values()] for place in (0, 1))
+        regression = LogErrorRegression.fit(covariates, errors, monotone, open_ended, rng)
+        return cls(ntk, last_layer, regression)
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        covariates, assessed = _covariates(self.ntk, self.last_layer, structures, batch_size, progress)
+        return Assessment(self.regression.predict(covariates), "std", assessed.energies, assessed.forces)
+
+    def state(self) -> MethodState:
+        parts = {"ntk": self.ntk.state(), "last_layer": self.last_layer.state()}
+        tensors = {f"{part}.{name}": tensor for part, held in parts.items() for name, tensor in held.tensors.items()}
+        tensors |= {name: torch.from_numpy(getattr(self.regression, name)) for name in _ARRAYS}
+        settings: dict[str, Any] = {part: held.settings for part, held in parts.items()}
+        settings |= {"intercept": self.regression.intercept, "ridge": self.regression.ridge}
+        return MethodState(parts["ntk"].networks, tensors, settings)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "ErrorModel":
+        def part(name: str) -> MethodState:
+            prefix = name + "."
+            tensors = {k.removeprefix(prefix): v for k, v in state.tensors.items() if k.startswith(prefix)}
+            return MethodState(state.networks, tensors, state.settings[name])
+
+        arrays = {name: state.tensors[name].numpy() for name in _ARRAYS}
+        regression = LogErrorRegression(**arrays, intercept=state.settings["intercept"], ridge=state.settings["ridge"])
+        return cls(NTK.restore(part("ntk")), LastLayer.restore(part("last_layer")), regression)
+
+
+def _covariates(
+    ntk: NTK,
+    last_layer: LastLayer,
+    structures: Sequence[Atoms],
+    batch_size: int = 16,
+    progress: Progress = silent,
+) -> tuple[Array, Assessment]:
+    assessed = ntk.assess(structures, batch_size, progress)
+    other = last_layer.assess(structures, batch_size)
+    sizes = np.array([len(atoms) for atoms in structures])
+    force = np.array([np.sqrt(np.mean(forces**2)) for forces in assessed.forces])
+    columns = [_log(assessed.score), _log(other.score), assessed.energies / sizes, _log(force)]
+    return np.column_stack(columns), assessed
+
+
+def _log(values: Array) -> Array:
+    """The logarithm, also where rounding has left nothing; of each structure by itself."""
+    return np.log(np.maximum(values, 1e-30))

@@ -1,0 +1,108 @@
+"""SWAG (Maddox et al., 2019): a Gaussian over the weights, from where the training wandered in its last epochs."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.errors import InputError
+from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
+
+
+@dataclass(frozen=True)
+class WeightDistribution:
+    """``N(mean, scale (diag(variance) + D D^T / (K - 1)))`` with the K deviations of the snapshots in the columns of D.
+
+    The halves of the covariance are weighted equally with ``scale = 1/2``, as in the paper of SWAG.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    deviations: Tensor
+    scale: float = 0.5
+
+    @classmethod
+    def fit(cls, snapshots: Tensor, scale: float = 0.5) -> "WeightDistribution":
+        """From flat weights, one row per snapshot."""
+        if len(snapshots) < 2:
+            raise InputError(f"SWAG needs at least two snapshots of the weights, not {len(snapshots)}")
+        rows = snapshots.double()
+        mean = rows.mean(0)
+        variance = (rows.square().mean(0) - mean.square()).clamp_min(0.0)
+        return cls(mean, variance, rows - mean, scale)
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Weights drawn from the distribution."""
+        diagonal = torch.randn(len(self.mean), dtype=torch.float64, generator=generator)
+        low_rank = torch.randn(len(self.deviations), dtype=torch.float64, generator=generator)
+        correlated = low_rank @ self.deviations / math.sqrt(len(self.deviations) - 1)
+        return self.mean + math.sqrt(self.scale) * (self.variance.sqrt() * diagonal + correlated)
+
+
+@dataclass(frozen=True)
+class SWAG:
+    """The score is the standard deviation of the forces over drawn weights; the mean weights predict."""
+
+    potential: MACEPotential
+    weights: WeightDistribution
+    draws: int
+    seed: int
+    name = "swag"
+
+    @classmethod
+    def fit(cls, workbench: Workbench, draws: int = 30, scale: float = 0.5) -> "SWAG":
+        """From snapshots of the training of the model itself."""
+        if draws < 2:
+            raise InputError(f"SWAG needs at least two draws, not {draws}")
+        if not scale > 0:
+            raise InputError(f"the scale of SWAG must be positive, not {scale}")
+        base = workbench.member(0)
+        rows = torch.stack([_flat(snapshot, base) for snapshot in workbench.snapshots()])
+        weights = WeightDistribution.fit(rows, scale)
+        return cls(_network(base, weights), weights, draws, workbench.seed)
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        generator = torch.Generator().manual_seed(self.seed)
+        drawn = []
+        for _ in progress(range(self.draws), "draws of the weights", self.draws):
+            _put(self.weights.draw(generator), self.potential)
+            drawn.append(self.potential.predict(structures, batch_size).forces)
+        _put(self.weights.mean, self.potential)
+        mean = self.potential.predict(structures, batch_size)
+        return Assessment(spread_of_forces(drawn)[0], "std", np.asarray(mean.energies), mean.forces)
+
+    def state(self) -> MethodState:
+        weights = self.weights
+        tensors = {"mean": weights.mean, "variance": weights.variance, "deviations": weights.deviations}
+        settings = {"scale": weights.scale, "draws": self.draws, "seed": self.seed}
+        return MethodState((self.potential,), tensors, settings)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "SWAG":
+        weights = WeightDistribution(**state.tensors, scale=state.settings["scale"])
+        return cls(_network(state.networks[0], weights), weights, state.settings["draws"], state.settings["seed"])
+
+
+def _network(base: MACEPotential, weights: WeightDistribution) -> MACEPotential:
+    """A network of its own, with the mean weights: others are put into it, and the model itself must not change."""
+    own = MACEPotential(copy.deepcopy(base.module), base.fingerprint, base.source, base.head)
+    _put(weights.mean, own)
+    return own
+
+
+def _flat(snapshot: dict[str, Tensor], potential: MACEPotential) -> Tensor:
+    return torch.cat([snapshot[name].double().cpu().flatten() for name, _ in potential.parameters()])
+
+
+def _put(weights: Tensor, potential: MACEPotential) -> None:
+    parameters = [tensor for _, tensor in potential.parameters()]
+    with torch.no_grad():
+        for tensor, part in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
+            tensor.copy_(part.view_as(tensor))

@@ -1,0 +1,1 @@
+"""The verbs as functions: files in, files out."""

@@ -1,0 +1,188 @@
+"""Reaction paths with xTB, and the layout of Transition-1X."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from benchmarks.reactions.paths import Failure, bonds_of, build_ends, make_path, make_reactions
+from benchmarks.reactions.recipes import REACTIONS, Recipe
+from benchmarks.reactions.transition1x import (
+    ENERGIES_KEY,
+    Reaction,
+    find_reactions,
+    level_of_theory,
+    sample_frames,
+    split_reactions,
+    transition_states,
+    write_transition1x,
+)
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+from adaptntk.data.structures import reference_energies, reference_forces
+from adaptntk.errors import InputError
+
+pytest.importorskip("rdkit")
+
+QUICK = [r for r in REACTIONS if "proton transfer" in r.name and "acetic" not in r.name]
+
+
+@pytest.fixture(scope="module")
+def paths():
+    found, failures = make_reactions(QUICK)
+    assert not failures
+    return found
+
+
+@pytest.fixture(scope="module")
+def file(paths, tmp_path_factory):
+    path = tmp_path_factory.mktemp("reactions") / "reactions.h5"
+    write_transition1x(path, paths)
+    return path
+
+
+def test_there_are_enough_and_all_balance():
+    """Every recipe gives two ends of the same atoms that differ in just the bonds it names."""
+    assert len(REACTIONS) >= 60
+    assert len({recipe.name for recipe in REACTIONS}) == len(REACTIONS)
+    for recipe in REACTIONS:
+        reactant, product = build_ends(recipe)
+        assert (reactant.numbers == product.numbers).all()
+        assert sum(reactant.numbers) % 2 == 0
+        changed = set(reactant.info["bonds"]) ^ set(product.info["bonds"])
+        broken = sum(order == 0 for order in recipe.bonds.values())
+        assert len(changed) >= broken >= 1, recipe.name
+
+
+def test_a_path_is_what_it_says(paths):
+    from tblite.ase import TBLite
+
+    for path in paths:
+        assert path.energies[path.transition_state] > max(path.energies[path.reactant], path.energies[path.product])
+        assert len(path.positions) == len(path.energies) == len(path.forces) > 50
+        # The labels are of the image itself, not of the band.
+        from ase import Atoms
+
+        atoms = Atoms(path.numbers, path.positions[path.transition_state], calculator=TBLite(verbosity=0))
+        assert atoms.get_potential_energy() == pytest.approx(path.energies[path.transition_state], abs=1e-5)
+        assert np.allclose(atoms.get_forces(), path.forces[path.transition_state], atol=1e-3)
+        # A saddle point, as far as the band converged: forces are small there and at the ends.
+        for index in (path.reactant, path.product, path.transition_state):
+            assert np.linalg.norm(path.forces[index], axis=1).max() < 0.5
+        assert np.abs(path.forces).max() > 1
+
+
+def test_paths_are_the_same_again(paths):
+    again = make_path((QUICK[0], 0))
+    assert np.array_equal(again.positions, paths[0].positions)
+    assert np.array_equal(again.energies, paths[0].energies)
+
+
+def test_failures_are_told_apart():
+    """Two protons on one oxygen of formic acid: the product falls back, and that is said."""
+    nonsense = Recipe("water splits", "[H:1][O:2][H:3]", {(1, 2): 0, (2, 3): 0, (1, 3): 1})
+    found, failures = make_reactions([nonsense])
+    assert not found
+    assert isinstance(failures[0], Failure)
+    assert failures[0].reason
+
+
+def test_bonds():
+    reactant, _ = build_ends(next(r for r in REACTIONS if r.name.startswith("cyclobutene")))
+    assert bonds_of(reactant) == reactant.info["bonds"]
+
+
+def test_the_layout(file, paths):
+    with h5py.File(file) as content:
+        assert content.attrs["level_of_theory"] == "GFN2-xTB"
+        assert {"data", "train", "val", "test"} <= set(content)
+        group = content["data/CH2O2"]
+        reaction = group[next(iter(group))]
+        n = len(reaction["atomic_numbers"])
+        frames = len(reaction[ENERGIES_KEY])
+        assert reaction["positions"].shape == (frames, n, 3)
+        assert reaction["wB97x_6-31G(d).forces"].shape == (frames, n, 3)
+        for part in ("reactant", "product", "transition_state"):
+            assert reaction[part]["positions"].shape == (1, n, 3)
+        linked = [f"{f}/{r}" for part in ("train", "val", "test") for f in content[part] for r in content[part][f]]
+        assert sorted(linked) == sorted(f"{f}/{r}" for f in content["data"] for r in content["data"][f])
+    assert level_of_theory(file) == "GFN2-xTB"
+    reactions = find_reactions(file)
+    assert len(reactions) == len(paths)
+    read = reactions[0].read([0, 3, 2])
+    match = next(p for p in paths if p.name == read[0].info["reaction"])
+    assert reference_energies(read) == pytest.approx(match.energies[[0, 2, 3]])
+    assert np.allclose(reference_forces(read)[1], match.forces[2])
+    top = reactions[0].transition_state()
+    assert top.info["REF_energy"] == pytest.approx(match.energies[match.transition_state])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_element_is_tested_that_was_never_seen(seed):
+    formulas = ["C2H6O", "C2H5F", "CH4N2", "C2H4S", "C3H4S", "C3H8O", "CH2O", "HNO2"]
+    reactions = [Reaction(Path("none.h5"), f"/data/{f}/rxn{n:04d}", 5) for n, f in enumerate(formulas)]
+    learnt, tested = split_reactions(reactions, 0.5, seed)
+    assert len(tested) == 4
+    assert {e for r in tested for e in r.elements} <= {e for r in learnt for e in r.elements}
+    assert any("F" in r.elements for r in learnt)
+
+
+def test_reactions_by_elements_and_size():
+    found = Reaction(Path("none.h5"), "/data/C2H5ClO/rxn0001", 5)
+    assert found.composition == {"C": 2, "H": 5, "Cl": 1, "O": 1}
+    assert found.within(None, None)
+    assert found.within("CHOClN", 9)
+    assert not found.within("CHO", 9)
+    assert not found.within(None, 8)
+
+
+def test_splits_are_by_reaction(file):
+    reactions = find_reactions(file)
+    learnt, tested = split_reactions(reactions, 0.25, seed=1)
+    assert len(tested) == round(0.25 * len(reactions))
+    assert not {r.group for r in learnt} & {r.group for r in tested}
+    assert split_reactions(reactions, 0.25, seed=1) == (learnt, tested)
+    frames = sample_frames(learnt, 40, seed=2)
+    counts = np.unique([atoms.info["reaction"] for atoms in frames], return_counts=True)[1]
+    assert len(frames) == 40
+    assert counts.max() - counts.min() <= 1
+    assert [a.info["REF_energy"] for a in sample_frames(learnt, 40, seed=2)] == [a.info["REF_energy"] for a in frames]
+    tops = transition_states(tested)
+    assert len(tops) == len(tested)
+    assert [a.info["reaction"] for a in tops] == [r.read([0])[0].info["reaction"] for r in tested]
+    assert transition_states(tested, without=tops[:1]) == tops[1:]
+    assert len(transition_states(learnt, most=2, seed=3)) == 2
+    # Fewer frames than reactions: of reactions that are drawn, not of the first ones.
+    drawn = {tuple(sorted(a.info["reaction"] for a in sample_frames(learnt, 2, seed))) for seed in range(20)}
+    assert len(drawn) > 2
+    with pytest.raises(InputError, match=r"only .* that are new"):
+        sample_frames(learnt, 10**6, seed=0)
+
+
+def test_bad_files(tmp_path, file):
+    with pytest.raises(InputError, match="no such file"):
+        find_reactions(tmp_path / "none.h5")
+    (tmp_path / "text.h5").write_text("not HDF5")
+    with pytest.raises(InputError, match="cannot be read as HDF5"):
+        find_reactions(tmp_path / "text.h5")
+    with h5py.File(tmp_path / "other.h5", "w") as content:
+        content.create_group("elsewhere")
+    with pytest.raises(InputError, match="not in the layout"):
+        find_reactions(tmp_path / "other.h5")
+    (tmp_path / "half.h5").write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(InputError, match="cannot be read as HDF5"):
+        find_reactions(tmp_path / "half.h5")
+
+
+def test_the_command(tmp_path):
+    output = tmp_path / "few.h5"
+    result = CliRunner().invoke(
+        app, ["data", "reactions", "--only", "proton transfer", "--jobs", "2", "-o", str(output)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "wrote" in result.output
+    assert len(find_reactions(output)) >= 4
+    result = CliRunner().invoke(app, ["data", "reactions", "--only", "alchemy", "-o", str(output)])
+    assert result.exit_code == 2
+    assert "no reaction has a name" in result.output

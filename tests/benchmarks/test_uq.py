@@ -1,0 +1,163 @@
+"""All methods side by side, from nothing; and again after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.uq import DEFAULT_METHODS
+from benchmarks.uq_metrics import summarise
+from typer.testing import CliRunner
+
+from adaptntk.cli.app import app
+from adaptntk.core import metrics
+from adaptntk.files import locked
+from adaptntk.uncertainty.workbench import FolderWorkbench
+
+COMMAND = ["benchmark", "uq", "--preset", "smoke", "--seeds", "1", "--error-model", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A smoke run from an empty folder, without interruption."""
+    folder = tmp_path_factory.mktemp("uq") / "out"
+    result = CliRunner().invoke(app, [*COMMAND, "-o", str(folder)])
+    assert result.exit_code == 0, result.output
+    for row in ("NTK + error model", "ensemble of 3", "predicted energy", "constant sigma"):
+        assert row in result.output
+    return folder
+
+
+def test_what_it_leaves(finished):
+    results = json.loads((finished / "results.json").read_text())
+    methods = results["molecules"]["ethanol"]["methods"]
+    assert set(methods) == {*DEFAULT_METHODS, "error_model"}
+    for name, entry in methods.items():
+        for which in ("own", "common"):
+            found = entry[which]
+            assert found["spearman"]["low"] < found["spearman"]["mean"] < found["spearman"]["high"], name
+            assert 0 < found["ence"]["mean"] < 1
+            assert 0.5 < found["coverage_0.9"]["mean"] <= 1
+    # Methods on the same single model have the same error both ways, a committee has not.
+    for name in ("ntk", "last_layer", "energy"):
+        assert methods[name]["own"]["force_rmse"] == methods[name]["common"]["force_rmse"]
+    assert methods["ensemble"]["own"]["force_rmse"] != methods["ensemble"]["common"]["force_rmse"]
+    assert methods["ntk"]["own"]["difference_to_ntk"]["spearman"]["mean"] == 0
+    costs = json.loads((finished / "timings.json").read_text())["ratios to one training"]["ethanol"]
+    assert costs["ntk"]["training"] == 1
+    spent = FolderWorkbench.read_seconds(finished / "ethanol" / "seed-0" / "networks")
+    members = sum(seconds for name, seconds in spent.items() if name.startswith("member-"))
+    assert costs["ensemble"]["training"] == pytest.approx(members / spent["member-0"])
+    assert (finished / "table.md").read_text().count("| NTK ") == 4
+    for figure in ("scatter", "risk-coverage", "reliability"):
+        assert (finished / f"{figure}-ethanol.png").stat().st_size > 20_000
+
+
+def test_the_splits_are_disjoint_and_shared(finished):
+    with np.load(finished / "ethanol" / "seed-0" / "common.npz") as common:
+        sets = {part: set(common[f"{part}_structures"]) for part in ("train", "valid", "calibration", "evaluation")}
+    assert len(set.union(*sets.values())) == sum(len(found) for found in sets.values())
+    rows = (finished / "ethanol" / "seed-0" / "evaluation.csv").read_text().splitlines()
+    assert {row.split(",")[0] for row in rows[1:]} == sets["evaluation"]
+
+
+def test_killed_half_way_and_resumed(finished, tmp_path):
+    """SIGKILL in the middle of the third training; then the same results, to the last digit."""
+    folder = tmp_path / "out"
+    command = [sys.executable, "-m", "adaptntk", *COMMAND, "-o", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    progress = folder / "ethanol" / "seed-0" / "networks" / "member-2.seconds"
+    deadline = time.monotonic() + 600
+    while not (progress.exists() and len(progress.read_text().split()) >= 4):
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (folder / "results.json").exists()
+    assert (folder / "ethanol" / "seed-0" / "ntk.npz").exists()
+    assert not (folder / "ethanol" / "seed-0" / "ensemble.npz").exists()
+    ntk = os.stat(folder / "ethanol" / "seed-0" / "ntk.npz").st_mtime_ns
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "resuming after epoch" in again.stderr
+    assert os.stat(folder / "ethanol" / "seed-0" / "ntk.npz").st_mtime_ns == ntk
+    assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
+
+
+def test_two_at_once_and_other_experiments_are_refused(finished, files):
+    with locked(finished):
+        result = CliRunner().invoke(app, [*COMMAND, "-o", str(finished)])
+    assert result.exit_code == 2
+    assert "another process is working there" in result.output
+    result = CliRunner().invoke(app, [*COMMAND, "-o", str(finished), "--data", str(files["train"])])
+    assert result.exit_code == 2
+    assert "another experiment" in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--preset", "huge"], "choose one of cpu, paper, smoke"),
+        (["--methods", "ntk,oracle"], "unknown method 'oracle'"),
+        (["--methods", "ensemble"], "ntk must be among"),
+        (["--seeds", "0"], "at least one seed"),
+        (["--data", "nowhere.xyz"], "choose rmd17, xtb or a labelled extxyz file"),
+        (["--molecules", "unobtainium"], "unknown molecule"),
+    ],
+)
+def test_bad_options(options, message, tmp_path):
+    result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), *options])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_file_that_is_too_small(tmp_path, files):
+    result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), "--data", str(files["train"])])
+    assert result.exit_code == 2
+    assert "structures are needed, but there are only 40" in result.output
+
+
+def test_the_summary_by_hand():
+    """Two seeds of two methods whose scores are known: the error itself, and noise."""
+    rng = np.random.default_rng(0)
+
+    def seed():
+        errors = {part: rng.uniform(0.1, 0.3, 100) for part in ("calibration", "evaluation")}
+        common = {f"{part}_error": error for part, error in errors.items()}
+
+        def method(variance):
+            return {
+                f"{part}_{key}": value
+                for part, error in errors.items()
+                for key, value in {
+                    "score": variance(error),
+                    "variance": variance(error),
+                    "kind": "variance",
+                    "error": 2 * error,
+                    "energy_error": error,
+                }.items()
+            }
+
+        return {"common": common, "ntk": method(np.square), "noise": method(lambda e: rng.uniform(1, 2, len(e)))}
+
+    loaded = [seed(), seed()]
+    found = summarise(loaded, ["ntk", "noise"])
+    oracle = found["methods"]["ntk"]
+    assert oracle["own"]["spearman"]["mean"] == pytest.approx(1)
+    assert oracle["own"]["pearson"]["mean"] == pytest.approx(1)
+    assert oracle["own"]["aurc_n"]["mean"] == pytest.approx(0)
+    assert oracle["own"]["ence"]["mean"] < 0.01
+    assert oracle["own"]["force_rmse"]["mean"] == pytest.approx(2 * found["force_rmse"]["mean"])
+    noise = found["methods"]["noise"]["common"]
+    expected = [metrics.spearman(s["noise"]["evaluation_variance"], s["common"]["evaluation_error"]) for s in loaded]
+    assert noise["spearman"]["by_seed"] == pytest.approx(expected)
+    assert noise["spearman"]["mean"] == pytest.approx(np.mean(expected))
+    difference = noise["difference_to_ntk"]["spearman"]
+    assert difference["mean"] == pytest.approx(np.mean(expected) - 1)
+    assert difference["high"] < 0

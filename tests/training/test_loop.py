@@ -1,0 +1,181 @@
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from ase import Atoms
+
+from adaptntk.core.metrics import force_rmse
+from adaptntk.data.structures import ENERGY, FORCES, reference_energies, reference_forces
+from adaptntk.errors import InputError
+from adaptntk.models.registry import load_potential
+from adaptntk.training.loop import PRESETS, energy_reference, train
+from tests.conftest import TINY_RECIPE
+
+SHORT = dataclasses.replace(TINY_RECIPE, epochs=4)
+
+
+def weights(path):
+    return torch.cat([p.detach().flatten() for _, p in load_potential(path).parameters()])
+
+
+def test_training_learns(trained, parts):
+    errors = force_rmse(trained.predict(parts["test"]).forces, reference_forces(parts["test"]))
+    spread = np.sqrt(np.mean(np.concatenate(reference_forces(parts["test"])) ** 2))
+    assert np.sqrt(np.mean(errors**2)) < 0.75 * spread
+
+
+def test_energies_are_centred(trained, parts):
+    difference = trained.predict(parts["train"]).energies - reference_energies(parts["train"])
+    assert abs(difference.mean()) < 1e-3
+
+
+def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
+    whole = train(parts["train"], parts["valid"], tmp_path / "whole.model", SHORT, seed=5, device="cpu")
+
+    class InterruptionError(Exception):
+        pass
+
+    def stop(report):
+        if report.epoch == 2:
+            raise InterruptionError
+
+    with pytest.raises(InterruptionError):
+        train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, seed=5, device="cpu", on_epoch=stop)
+    assert not (tmp_path / "cut.model").exists()
+    seen = []
+    resumed = train(
+        parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", resume=True, on_epoch=seen.append
+    )
+    assert [report.epoch for report in seen] == [3, 4]
+    assert torch.equal(weights(tmp_path / "whole.model"), weights(tmp_path / "cut.model"))
+    assert resumed.best_epoch == whole.best_epoch
+    before = (tmp_path / "cut.model").read_bytes()
+    again = train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", resume=True)
+    assert (tmp_path / "cut.model").read_bytes() == before
+    assert again.force_rmse == pytest.approx(resumed.force_rmse)
+    assert not list(tmp_path.glob("*.checkpoint"))
+
+
+def test_a_foreign_checkpoint_is_refused(parts, tmp_path):
+    def stop(report):
+        raise KeyboardInterrupt
+
+    output = tmp_path / "a.model"
+    with pytest.raises(KeyboardInterrupt):
+        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", on_epoch=stop)
+    with pytest.raises(InputError, match="other data, seed or settings"):
+        train(parts["train"], parts["valid"], output, SHORT, seed=6, device="cpu", resume=True)
+    (tmp_path / "a.model.checkpoint").write_bytes(b"junk")
+    with pytest.raises(InputError, match="not a training checkpoint"):
+        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", resume=True)
+
+
+def test_the_best_epoch_is_kept(parts, tmp_path):
+    """A learning rate that wrecks the network in the end: what is written is an earlier epoch."""
+    reports = []
+    recipe = dataclasses.replace(SHORT, epochs=5, learning_rate=0.3, cosine=False)
+    result = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, device="cpu", on_epoch=reports.append)
+    losses = [report.validation.loss for report in reports]
+    assert result.best_epoch == int(np.argmin(losses)) + 1
+    assert result.force_rmse == pytest.approx(reports[result.best_epoch - 1].validation.force_rmse, rel=1e-4)
+
+
+def test_killed_training_resumes(parts, files, tmp_path):
+    """SIGKILL in the middle, through the command line."""
+    output = tmp_path / "killed.model"
+    command = [
+        sys.executable, "-m", "adaptntk", "train", "--train", str(files["train"]), "--valid", str(files["valid"]),
+        "--epochs", "3", "-o", str(output),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("epoch    1"):
+            break
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    assert not output.exists()
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    assert "resuming after epoch" in done.stderr
+    assert output.exists()
+
+
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"batch_size": -1}, {"learning_rate": -1.0}])
+def test_impossible_recipes(change):
+    with pytest.raises(InputError, match="must be positive"):
+        dataclasses.replace(SHORT, **change)
+
+
+def test_other_labels_are_another_training(parts):
+    from adaptntk.training.loop import training_identity
+
+    changed = [atoms.copy() for atoms in parts["train"]]
+    changed[3].arrays[FORCES][0, 0] += 1e-3
+    identities = {training_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
+    assert len(identities) == 2
+
+
+def test_paper_recipe_is_the_papers():
+    paper = PRESETS["paper"]
+    assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.cosine) == (500, 16, 1e-4, False)
+    assert (paper.energy_weight, paper.forces_weight) == (0.01, 0.99)
+    assert not paper.gradient_clip
+    assert not paper.element_energies
+    assert not paper.force_scale
+    assert not paper.centre_energies
+
+
+def mixed_sizes():
+    rng = np.random.default_rng(0)
+    frames = []
+    for symbols, energy in (("H2", -2.0), ("OH2", -12.5), ("O2", -21.0)) * 2:
+        atoms = Atoms(symbols, positions=rng.uniform(0, 3, (len(Atoms(symbols)), 3)))
+        atoms.info[ENERGY], atoms.arrays[FORCES] = energy, rng.standard_normal((len(atoms), 3))
+        frames.append(atoms)
+    return frames
+
+
+def test_energy_reference_by_element():
+    reference = energy_reference(mixed_sizes(), SHORT)
+    assert reference.atomic_numbers == (1, 8)
+    counts = np.array([[2, 0], [2, 1], [0, 2]])
+    expected = np.linalg.lstsq(counts, np.array([-2.0, -12.5, -21.0]), rcond=None)[0]
+    assert np.allclose(reference.isolated_energies, expected)
+
+
+def test_energy_reference_of_the_paper():
+    recipe = dataclasses.replace(SHORT, element_energies=False, force_scale=False)
+    reference = energy_reference(mixed_sizes(), recipe)
+    per_atom = np.array([-1.0, -12.5 / 3, -10.5] * 2)
+    assert reference.isolated_energies == (0.0, 0.0)
+    assert reference.shift == pytest.approx(per_atom.mean())
+    assert reference.scale == pytest.approx(per_atom.std())
+
+
+def test_bad_sets(parts, tmp_path):
+    output = tmp_path / "a.model"
+    with pytest.raises(InputError, match="must not overlap"):
+        train(parts["train"], parts["train"][:3], output, SHORT)
+    with pytest.raises(InputError, match="validation set is empty"):
+        train(parts["train"], [], output, SHORT)
+    with pytest.raises(InputError, match="does not exist"):
+        train(parts["train"], parts["valid"], tmp_path / "no" / "a.model", SHORT)
+    with pytest.raises(InputError, match="unknown dtype"):
+        train(parts["train"], parts["valid"], output, SHORT, dtype="float8")
+    assert not output.exists()
+
+
+def test_periodic_training(silicon, tmp_path):
+    rng = np.random.default_rng(0)
+    frames = []
+    for _ in range(12):
+        atoms = silicon.copy()
+        atoms.rattle(0.1, rng=rng)
+        atoms.info[ENERGY] = -40.0 + rng.standard_normal() * 0.1
+        atoms.arrays[FORCES] = rng.standard_normal((8, 3))
+        frames.append(atoms)
+    result = train(frames[:8], frames[8:], tmp_path / "si.model", dataclasses.replace(SHORT, epochs=1), device="cpu")
+    assert np.isfinite(result.force_rmse)
