@@ -6,7 +6,10 @@ STAMP := $(VENV)/.installed
 # constraints.txt holds the versions we test with.
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test lint format clean
+# As many processes as cores with one thread each; what is costly to make is shared on disk (tests/conftest.py).
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+.PHONY: install demo test test-all lint format clean
 
 install: $(STAMP)
 
@@ -21,8 +24,11 @@ demo: install
 	$(BIN)/adaptntk demo -o demo
 
 test: install
-	# As many processes as cores with one thread each; the tests of a file stay together and share what they train.
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST)
+
+# What `make test` leaves out.
+test-all: install
+	$(PYTEST) -m long
 
 lint: install
 	$(BIN)/ruff check .

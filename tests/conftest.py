@@ -1,23 +1,26 @@
 """Shared ingredients: real xTB frames and real, tiny MACE networks, made once per run."""
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import ase.build
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from adaptntk.data.splits import split_structures
-from adaptntk.data.structures import ENERGY, FORCES, write_structures
-from adaptntk.data.xtb_md import build_molecule, sample_md
+from adaptntk.data.structures import ENERGY, FORCES, read_structures, write_structures
 from adaptntk.models.mace.network import TINY, EnergyReference, build_network
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.mace.potential import MACEPotential, load_mace
 from adaptntk.training.loop import PRESETS, train
 from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import save_uncertainty
+from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 
 TINY_RECIPE = PRESETS["tiny"]
+DATA_FILES = Path(__file__).parent / "data_files"
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
@@ -28,9 +31,38 @@ def device(request):
 
 
 @pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """``shared(name, make)``: the folder ``name``, filled by ``make(folder)`` once for all processes of this run.
+
+    Nothing in the folder may be changed by a test.
+    """
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    root.mkdir(exist_ok=True)
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = root / name, root / f"{name}.done"
+        with FileLock(root / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # what a process left that failed
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
 def ethanol_frames():
-    """140 labelled frames of ethanol at 500 K."""
-    return sample_md(build_molecule("ethanol"), frames=140, temperature=500, interval=5, seed=1)
+    """140 labelled frames of ethanol at 500 K, made by tests/data_files/make.py."""
+    return read_structures(DATA_FILES / "ethanol.xyz", labelled=True)
+
+
+@pytest.fixture(scope="session")
+def hot_frames():
+    """20 labelled frames of ethanol at 900 K."""
+    return read_structures(DATA_FILES / "ethanol_hot.xyz", labelled=True)
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +71,14 @@ def parts(ethanol_frames):
 
 
 @pytest.fixture(scope="session")
-def files(parts, tmp_path_factory) -> dict[str, Path]:
+def files(parts, shared) -> dict[str, Path]:
     """The parts as extxyz files."""
-    folder = tmp_path_factory.mktemp("data")
-    for name, frames in parts.items():
-        write_structures(folder / f"{name}.xyz", frames)
+
+    def write(folder):
+        for name, frames in parts.items():
+            write_structures(folder / f"{name}.xyz", frames)
+
+    folder = shared("data", write)
     return {name: folder / f"{name}.xyz" for name in parts}
 
 
@@ -59,22 +94,31 @@ def tiny() -> MACEPotential:
 
 
 @pytest.fixture(scope="session")
-def trained(parts, tmp_path_factory):
+def trained(parts, shared) -> MACEPotential:
     """A trained tiny network, read from its file."""
-    path = tmp_path_factory.mktemp("model") / "ethanol.model"
-    return train(parts["train"], parts["valid"], path, TINY_RECIPE, seed=3, device="cpu").potential
+
+    def make(folder):
+        train(parts["train"], parts["valid"], folder / "ethanol.model", TINY_RECIPE, seed=3, device="cpu")
+
+    return load_mace(shared("model", make) / "ethanol.model", "cpu")
 
 
 @pytest.fixture(scope="session")
-def fitted(trained, parts):
-    return NTKUncertainty.fit(trained, parts["train"]).calibrate(parts["valid"])
+def ntk_file(trained, parts, shared) -> Path:
+    """The file of ``fitted``."""
+
+    def make(folder):
+        shutil.copy(trained.source, folder)
+        potential = load_mace(folder / "ethanol.model", "cpu")
+        fitted = NTKUncertainty.fit(potential, parts["train"]).calibrate(parts["valid"])
+        save_uncertainty(fitted, folder / "ethanol.ntk")
+
+    return shared("ntk", make) / "ethanol.ntk"
 
 
 @pytest.fixture(scope="session")
-def ntk_file(fitted, tmp_path_factory) -> Path:
-    path = Path(fitted.potential.source).parent / "ethanol.ntk"
-    save_uncertainty(fitted, path)
-    return path
+def fitted(ntk_file) -> NTKUncertainty:
+    return load_uncertainty(ntk_file, device="cpu")
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from tblite.ase import TBLite
 
-from adaptntk.data.structures import ENERGY, FORCES, structure_hash
+from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash
 from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.errors import InputError
+from tests.data_files.make import FOLDER, TRAJECTORIES, make
 
 
 def test_the_same_seed_gives_the_same_trajectory():
@@ -13,6 +14,16 @@ def test_the_same_seed_gives_the_same_trajectory():
     assert ids[0] == ids[1]
     assert ids[0] != ids[2]
     assert len(set(ids[0])) == 4
+
+
+@pytest.mark.parametrize("name", TRAJECTORIES)
+def test_the_committed_frames_are_what_is_made_today(name):
+    """Dynamics amplify the rounding of another machine, but not within so short a time."""
+    committed = read_structures(FOLDER / f"{name}.xyz", labelled=True)
+    assert len(committed) == TRAJECTORIES[name][0]
+    for made, kept in zip(make(name, frames=3), committed, strict=False):
+        assert np.abs(made.positions - kept.positions).max() < 0.01
+        assert made.info[ENERGY] == pytest.approx(kept.info[ENERGY], abs=0.05)
 
 
 def test_labels_are_those_of_xtb(ethanol_frames):

@@ -2,14 +2,7 @@
 
 import pytest
 
-from adaptntk.data.xtb_md import build_molecule, sample_md
 from tests.report.example_run import write_run
-
-
-@pytest.fixture(scope="session")
-def hot_frames():
-    """20 labelled frames of ethanol at 900 K."""
-    return sample_md(build_molecule("ethanol"), frames=20, temperature=900, interval=5, seed=2)
 
 
 @pytest.fixture(scope="session")
