@@ -21,7 +21,7 @@ from .md.monitor import Monitor, StopReason
 from .md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
 from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold, Rule, UncertaintyRule
 from .models.mace.potential import MACEPotential
-from .models.protocol import Potential, Predictions, SinglePoint
+from .models.protocol import Capabilities, Potential, PotentialBase, Predictions, SinglePoint
 from .models.registry import load_potential
 from .models.torch_module import TorchModulePotential
 from .training.loop import PRESETS, Recipe, Trained, train
@@ -50,6 +50,7 @@ __all__ = [
     "Assessment",
     "CalibratedMethod",
     "Calibration",
+    "Capabilities",
     "ConformalThreshold",
     "Constraints",
     "DualPosterior",
@@ -76,6 +77,7 @@ __all__ = [
     "Observation",
     "Posterior",
     "Potential",
+    "PotentialBase",
     "PotentialCalculator",
     "Predictions",
     "Recipe",

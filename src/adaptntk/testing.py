@@ -11,7 +11,7 @@ from adaptntk.core.posterior import Posterior
 from adaptntk.core.selection.problem import Constraints, Selection
 from adaptntk.core.selection.registry import Problem
 from adaptntk.errors import InputError
-from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
+from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.uncertainty.method import Assessment, Method, MethodState
 
 
@@ -157,7 +157,7 @@ def _check_batches(potential: Potential, structures: Sequence[Atoms], tolerance:
     assert np.allclose(predicted.energies, single.detach().double().cpu().numpy(), rtol=0, atol=tolerance * scale), (
         "predict and energies must agree"
     )
-    rows = energy_gradients(potential, graphs)
+    rows = potential.energy_gradients(graphs)
     assert rows.shape == (len(graphs), parameter_count(potential)), "one gradient per structure, over all parameters"
     assert bool(torch.isfinite(rows).all()), "gradients must be finite"
     assert bool((rows != 0).any()), "the energy must depend on the parameters"

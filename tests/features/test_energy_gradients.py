@@ -8,7 +8,7 @@ from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.core.sketch.quality import sketch_error
 from adaptntk.errors import InputError
 from adaptntk.features.energy_gradients import chunk_size, estimate_features, extract_features
-from adaptntk.models.protocol import energy_gradients, parameter_count
+from adaptntk.models.protocol import parameter_count
 from tests.conftest import tiny_network
 
 
@@ -19,7 +19,7 @@ def full_rows(tiny, ethanol_frames):
 
 def test_rows_are_the_gradients(tiny, ethanol_frames, full_rows):
     for index in (0, 5):
-        expected = energy_gradients(tiny, [tiny.graph(ethanol_frames[index])])[0]
+        expected = tiny.energy_gradients([tiny.graph(ethanol_frames[index])])[0]
         assert torch.allclose(full_rows[index], expected, rtol=1e-10, atol=1e-12)
 
 

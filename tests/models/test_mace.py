@@ -14,7 +14,7 @@ from adaptntk.errors import InputError, ModelError
 from adaptntk.models.mace.network import PAPER, SMALL, TINY, EnergyReference, build_network
 from adaptntk.models.mace.potential import MACEPotential, save_mace
 from adaptntk.models.mace.stock import modules, o3, quiet
-from adaptntk.models.protocol import check_species, choose_device, energy_gradients, parameter_count
+from adaptntk.models.protocol import check_species, choose_device, parameter_count
 from adaptntk.models.registry import load_potential
 from adaptntk.testing import check_potential
 from tests.conftest import tiny_network
@@ -66,7 +66,7 @@ def test_agrees_with_the_mace_calculator(trained, parts):
 def test_gradients_equal_finite_differences(tiny, ethanol_frames):
     """In the direction of a random change of all parameters."""
     graph = tiny.graph(ethanol_frames[0])
-    row = energy_gradients(tiny, [graph])[0]
+    row = tiny.energy_gradients([graph])[0]
     direction = torch.randn(row.shape, dtype=row.dtype, generator=torch.Generator().manual_seed(0))
     step = 1e-5
 
@@ -166,7 +166,7 @@ def test_multi_head_models(tmp_path, ethanol_frames):
     a, b = (load_potential(tmp_path / "heads.model", head=head) for head in ("dft", "ccsd"))
     check_potential(a, ethanol_frames[:2])
     assert a.predict(ethanol_frames[:1]).energies != b.predict(ethanol_frames[:1]).energies
-    rows = [energy_gradients(p, [p.graph(ethanol_frames[0])]) for p in (a, b)]
+    rows = [p.energy_gradients([p.graph(ethanol_frames[0])]) for p in (a, b)]
     assert rows[0].shape == rows[1].shape
     assert not torch.allclose(rows[0], rows[1])
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptntk.models.protocol import energy_gradients, energy_gradients_one_by_one
+from adaptntk.models.protocol import energy_gradients_one_by_one
 from adaptntk.models.torch_module import TorchModulePotential
 from adaptntk.testing import check_potential
 from adaptntk.uncertainty.ntk import NTKUncertainty
@@ -74,6 +74,6 @@ def test_a_module_that_cannot_be_vectorised(ethanol_frames, caplog):
     potential = TorchModulePotential(Stubborn().double(), species=[1, 6, 8])
     graphs = [potential.graph(atoms) for atoms in ethanol_frames[:3]]
     with caplog.at_level("WARNING"):
-        rows = [energy_gradients(potential, graphs) for _ in range(2)]
+        rows = [potential.energy_gradients(graphs) for _ in range(2)]
     assert caplog.text.count("torch.func cannot vectorise") == 1
     assert torch.equal(rows[1], energy_gradients_one_by_one(potential, graphs))

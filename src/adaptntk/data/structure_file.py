@@ -116,6 +116,13 @@ def structure_sizes(frames: Sequence[Atoms]) -> NDArray[np.int64]:
     return np.array([len(atoms) for atoms in frames], dtype=np.int64)
 
 
+def structure_species(frames: Sequence[Atoms]) -> set[int]:
+    """The atomic numbers of all structures."""
+    if isinstance(frames, StructureFile):
+        return frames.species
+    return {number for atoms in frames for number in atoms.numbers.tolist()}
+
+
 def _scan(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where each frame begins (and the last one ends), and how many atoms it has."""
     offsets: list[int] = [0]

@@ -15,7 +15,7 @@ from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE
-from adaptntk.models.protocol import Potential, energy_gradients, parameter_count
+from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
 
 NORMALISATIONS = {"none": 0.0, "sqrt_n": 0.5, "per_atom": 1.0}
@@ -88,7 +88,7 @@ def extract_features(
         if len(waiting) + len(batch) > chunk:
             project()
         scale = torch.tensor(sizes[[index for index, _ in batch]] ** power, dtype=potential.dtype, device=device)
-        gradients = energy_gradients(potential, [graph for _, graph in batch])
+        gradients = potential.energy_gradients([graph for _, graph in batch])
         torch.div(gradients, scale[:, None], out=collected[len(waiting) : len(waiting) + len(batch)])
         waiting += [index for index, _ in batch]
     if waiting:
@@ -105,13 +105,12 @@ def _batches(
     potential: Potential, structures: Sequence[Atoms], most: int, memory_budget: int, progress: Progress
 ) -> Iterator[list[tuple[int, Any]]]:
     """(index, graph) of structures to be differentiated together: of like size, so that little is padded."""
-    held = getattr(potential, "gradient_memory", None)
     order = np.argsort(structure_sizes(structures), kind="stable").tolist()
     batch: list[tuple[int, Any]] = []
     largest = 0
     for index in progress(order, "energy gradients", len(order)):
         graph = potential.graph(structures[index])
-        needed = held(graph) if held is not None else 0
+        needed = potential.gradient_memory(graph)
         # All are padded to the largest of them.
         largest = max(largest, needed)
         if batch and ((len(batch) + 1) * largest > memory_budget // 8 or len(batch) == min(most, _LARGEST_BATCH)):
@@ -149,11 +148,11 @@ def estimate_features(
     """
     parameters = parameter_count(potential)
     sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), 8)).astype(int)]
-    energy_gradients(potential, [potential.graph(sample[0])])  # the first call pays for set-up
+    potential.energy_gradients([potential.graph(sample[0])])  # the first call pays for set-up
 
     def differentiate() -> None:
         for batch in _batches(potential, sample, len(sample), memory_budget, silent):
-            energy_gradients(potential, [graph for _, graph in batch])
+            potential.energy_gradients([graph for _, graph in batch])
 
     gradients = _seconds(differentiate, potential.device)
     seconds = gradients / int(structure_sizes(sample).sum()) * int(structure_sizes(structures).sum())

@@ -14,7 +14,7 @@ from torch import Tensor
 from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import InputError
 from adaptntk.features.energy_gradients import project_gradient
-from adaptntk.models.protocol import Potential, SinglePoint, check_species, single_point
+from adaptntk.models.protocol import Potential, SinglePoint, check_species
 from adaptntk.uncertainty.entries import CALIBRATED_KEYS, uncertainty_entries, variance_key
 from adaptntk.uncertainty.ntk import NTKUncertainty
 
@@ -48,7 +48,7 @@ class PotentialCalculator(Calculator):
             check_species(self.potential, [self.atoms], "the calculator's atoms")
         if not np.isfinite(self.atoms.positions).all():
             raise CalculationFailed("the positions are NaN or infinite")
-        point = single_point(self.potential, self.atoms, gradient)
+        point = self.potential.single_point(self.atoms, gradient)
         # Another property of the same geometry: what is known of it stays.
         known = {} if system_changes else self.results
         self.results = known | {"energy": point.energy, "free_energy": point.energy, "forces": point.forces}

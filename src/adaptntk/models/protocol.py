@@ -1,9 +1,12 @@
 """What a potential must offer, whatever network is inside."""
 
+import copy
 import hashlib
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -12,17 +15,42 @@ from ase.data import chemical_symbols
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.errors import InputError
+from adaptntk.data.structure_file import structure_species
+from adaptntk.errors import InputError, ModelError
 from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Capabilities:
+    """What a potential can do beyond energies, forces and gradients one by one.
+
+    Args:
+        batched_gradients: the gradients of many structures at once, rather than by a loop.
+        single_pass: energy, forces and gradient of a structure from one pass through the network.
+        stress: of structures that are periodic in all directions, in `SinglePoint`.
+        node_features: invariant features of every atom, in `Predictions`.
+        atom_energies: the energy of every atom, in `Predictions`.
+        dropout: it can be sampled by dropout (``with_dropout``).
+        trainable: it is a `Trainable`: `adaptntk.train` can go on from it.
+    """
+
+    batched_gradients: bool = False
+    single_pass: bool = False
+    stress: bool = False
+    node_features: bool = False
+    atom_energies: bool = False
+    dropout: bool = False
+    trainable: bool = False
+
+
+@dataclass(frozen=True)
 class Predictions:
     """What the potential says of a list of structures; eV and Å.
 
-    ``atom_energies`` and ``node_features`` are None when the network has no such thing.
+    ``atom_energies`` and ``node_features`` (atoms x features that do not turn with the structure) are there where the
+    capabilities say so, else None.
     """
 
     energies: Array
@@ -49,14 +77,25 @@ class SinglePoint:
 class Potential(Protocol):
     """A trained network that maps a structure to an energy.
 
-    Adapters are thin, and `adaptntk.testing.check_potential` tells whether one keeps this contract.
+    Adapters are thin: `PotentialBase` has a slow answer to all that an adapter need not write itself, and
+    `adaptntk.testing.check_potential` tells whether one keeps this contract.
     """
 
     description: str
-    fingerprint: str
-    """SHA-256 of the model file, or of the weights of a model that never was a file."""
     source: str | None
     """Path of the model file, where there is one."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the model file, or of the weights of a model that never was a file."""
+
+    @property
+    def head(self) -> str | None:
+        """Which of several heads answers; None for a network without heads."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do, as it is now."""
 
     @property
     def device(self) -> torch.device: ...
@@ -80,6 +119,109 @@ class Potential(Protocol):
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         """Energies and forces, detached."""
 
+    def energy_gradients(self, graphs: Sequence[Any]) -> Tensor:
+        """Rows ``dE(x)/dtheta`` (b x P)."""
+
+    def gradient_memory(self, graph: Any) -> int:
+        """Bytes that a structure takes while its gradient is computed in a batch, about."""
+
+    def single_point(self, atoms: Atoms, gradient: bool = False) -> SinglePoint:
+        """Energy and forces of one structure, with the gradient over the parameters if it is wanted."""
+
+    def weights(self) -> Tensor:
+        """A copy of all trainable parameters, in float64 on the CPU, in the order of the gradient's columns."""
+
+    def set_weights(self, weights: Tensor) -> None:
+        """Put such numbers into the network."""
+
+    def copy(self) -> Self:
+        """A network of its own with the same weights."""
+
+    def with_dropout(self, rate: float) -> Self:
+        """A copy in which features drop out at random within `dropout_enabled`."""
+
+    def dropout_enabled(self) -> AbstractContextManager[None]:
+        """While it lasts, every call draws another mask from torch's global generator."""
+
+
+class PotentialBase(ABC):
+    """What an adapter inherits until it can do better: the slow answers, and the refusals."""
+
+    description: str
+    head: str | None = None
+    source: str | None = None
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype: ...
+
+    @abstractmethod
+    def parameters(self) -> list[tuple[str, Tensor]]: ...
+
+    @abstractmethod
+    def graph(self, atoms: Atoms) -> Any: ...
+
+    @abstractmethod
+    def energies(self, graphs: Sequence[Any]) -> Tensor: ...
+
+    @abstractmethod
+    def predict(
+        self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent
+    ) -> Predictions: ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities()
+
+    @property
+    def species(self) -> frozenset[int] | None:
+        return None
+
+    def energy_gradients(self, graphs: Sequence[Any]) -> Tensor:
+        return energy_gradients_one_by_one(self, graphs)
+
+    def gradient_memory(self, graph: Any) -> int:
+        return 0
+
+    def single_point(self, atoms: Atoms, gradient: bool = False) -> SinglePoint:
+        predicted = self.predict([atoms])
+        row = self.energy_gradients([self.graph(atoms)]) if gradient else None
+        return SinglePoint(float(predicted.energies[0]), predicted.forces[0], gradient=row)
+
+    def weights(self) -> Tensor:
+        return torch.cat([tensor.detach().double().cpu().flatten() for _, tensor in self.parameters()])
+
+    def set_weights(self, weights: Tensor) -> None:
+        parameters = [tensor for _, tensor in self.parameters()]
+        with torch.no_grad():
+            for tensor, part in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def copy(self) -> Self:
+        return copy.deepcopy(self)
+
+    def with_dropout(self, rate: float) -> Self:
+        raise ModelError(f"dropout needs a model that can be sampled by it, which {self.description} cannot")
+
+    @contextmanager
+    def dropout_enabled(self) -> Iterator[None]:
+        raise ModelError(f"dropout needs a model that can be sampled by it, which {self.description} cannot")
+        yield
+
+
+def check_capability(potential: Potential, name: str, purpose: str) -> None:
+    """Refuse a potential that does not declare what ``purpose`` needs."""
+    if not vars(potential.capabilities)[name]:
+        raise ModelError(f"{purpose} needs a model with {name.replace('_', ' ')}, and {potential.description} has none")
+
 
 def parameter_count(potential: Potential) -> int:
     """P, the length of the full gradient."""
@@ -92,14 +234,13 @@ def parameters_hash(potential: Potential) -> str:
     return hashlib.sha256("\n".join(listing).encode()).hexdigest()
 
 
-def energy_gradients(potential: Potential, graphs: Sequence[Any]) -> Tensor:
-    """Rows ``dE(x)/dtheta`` (b x P), all at once if the potential knows how, else one by one.
-
-    A potential knows if it has a method ``energy_gradients(graphs)``, which may return None for "not this network".
-    """
-    batched = getattr(potential, "energy_gradients", None)
-    rows = batched(graphs) if batched is not None else None
-    return rows if rows is not None else energy_gradients_one_by_one(potential, graphs)
+def weights_hash(module: torch.nn.Module) -> str:
+    """SHA-256 of all weights and buffers: the fingerprint of a network that never was a file."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def energy_gradients_one_by_one(potential: Potential, graphs: Sequence[Any]) -> Tensor:
@@ -120,26 +261,17 @@ def energy_gradients_one_by_one(potential: Potential, graphs: Sequence[Any]) -> 
     return rows
 
 
-def single_point(potential: Potential, atoms: Atoms, gradient: bool = False) -> SinglePoint:
-    """Energy and forces of one structure, with the gradient over the parameters if it is wanted.
-
-    A potential that can do both in one pass has a method ``single_point(atoms, gradient)``.
-    """
-    own = getattr(potential, "single_point", None)
-    if own is not None:
-        return own(atoms, gradient)
-    predicted = potential.predict([atoms])
-    row = energy_gradients(potential, [potential.graph(atoms)]) if gradient else None
-    return SinglePoint(float(predicted.energies[0]), predicted.forces[0], gradient=row)
+def check_dropout_rate(rate: float) -> None:
+    """Refuse what is no probability."""
+    if not 0 < rate < 1:
+        raise InputError(f"the dropout rate must lie between 0 and 1, not {rate}")
 
 
 def check_species(potential: Potential, structures: Sequence[Atoms], name: str) -> None:
     """Refuse structures with elements the network was not built for."""
     if potential.species is None:
         return
-    # A file that was read once knows its elements: no need to read it again to find that all are known.
-    elements = getattr(structures, "species", None)
-    if elements is not None and elements <= potential.species:
+    if structure_species(structures) <= potential.species:
         return
     for index, atoms in enumerate(structures):
         unknown = set(atoms.numbers.tolist()) - potential.species

@@ -1,6 +1,5 @@
 """Any torch module that maps positions and species of one structure to its energy."""
 
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -9,13 +8,19 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
-from adaptntk.models.protocol import Predictions
+from adaptntk.models.protocol import (
+    Capabilities,
+    PotentialBase,
+    Predictions,
+    energy_gradients_one_by_one,
+    weights_hash,
+)
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
 
-class TorchModulePotential:
+class TorchModulePotential(PotentialBase):
     """Adapter for a module with ``module(positions, atomic_numbers) -> energy`` (Å, eV; a scalar).
 
     Args:
@@ -26,8 +31,6 @@ class TorchModulePotential:
     `adaptntk.testing.check_potential` examine it.
     """
 
-    source = None
-
     def __init__(self, module: torch.nn.Module, species: Iterable[int] | None = None) -> None:
         self.module = module
         self._species = frozenset(species) if species is not None else None
@@ -36,11 +39,12 @@ class TorchModulePotential:
 
     @property
     def fingerprint(self) -> str:
-        digest = hashlib.sha256()
-        for name, tensor in self.module.state_dict().items():
-            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return weights_hash(self.module)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        # Whether torch.func can vectorise the module shows when it is tried.
+        return Capabilities(batched_gradients=self._vectorised)
 
     @property
     def device(self) -> torch.device:
@@ -64,10 +68,21 @@ class TorchModulePotential:
     def energies(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         return torch.stack([self.module(positions, numbers).reshape(()) for positions, numbers in graphs])
 
-    def energy_gradients(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
-        """Rows ``dE(x)/dtheta``, structures of one size at once; None if the module cannot be vectorised."""
-        if not self._vectorised:
-            return None
+    def energy_gradients(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+        """Rows ``dE(x)/dtheta``, structures of one size at once if the module can be vectorised."""
+        if self._vectorised:
+            try:
+                return self._vectorised_gradients(graphs)
+            except RuntimeError as error:
+                log.warning(
+                    "gradients are computed one structure at a time, slower than at once: torch.func cannot vectorise "
+                    "this module (%s)",
+                    str(error).splitlines()[0],
+                )
+                self._vectorised = False
+        return energy_gradients_one_by_one(self, graphs)
+
+    def _vectorised_gradients(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         parameters = {name: tensor.detach() for name, tensor in self.parameters()}
 
         def energy(weights: dict[str, Tensor], positions: Tensor, numbers: Tensor) -> Tensor:
@@ -80,16 +95,7 @@ class TorchModulePotential:
         for size in {len(numbers) for _, numbers in graphs}:
             members = [index for index, (_, numbers) in enumerate(graphs) if len(numbers) == size]
             positions, numbers = (torch.stack([graphs[index][part] for index in members]) for part in (0, 1))
-            try:
-                found = gradient(parameters, positions, numbers)
-            except RuntimeError as error:
-                log.warning(
-                    "gradients are computed one structure at a time, slower than at once: torch.func cannot vectorise "
-                    "this module (%s)",
-                    str(error).splitlines()[0],
-                )
-                self._vectorised = False
-                return None
+            found = gradient(parameters, positions, numbers)
             rows[members] = torch.cat([found[name].reshape(len(members), -1) for name in parameters], dim=1)
         return rows
 

@@ -14,7 +14,8 @@ from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structure_file import structure_hashes, structure_sizes
 from adaptntk.data.structures import reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
-from adaptntk.models.mace.potential import MACEPotential, load_mace
+from adaptntk.models.protocol import Potential
+from adaptntk.models.registry import load_potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty import header
 from adaptntk.uncertainty.method import Assessment, Method, MethodState
@@ -66,7 +67,7 @@ class CalibratedMethod:
         return self.method.name
 
     @property
-    def potential(self) -> MACEPotential:
+    def potential(self) -> Potential:
         """The model itself."""
         return self.method.state().networks[0]
 
@@ -127,7 +128,7 @@ def load_method(path: str | Path, device: str = "auto", model: str | Path | None
     for number, network in enumerate(about["networks"]):
         moved = number == 0 and model is not None
         location = Path(str(model)) if moved else header.find_model(path, network["path"], number == 0)
-        potential = load_mace(location, device, about["dtype"], about["head"])
+        potential = load_potential(location, device, about["dtype"], about["head"])
         header.check_hash(path, f"network {number}", network["sha256"], potential.fingerprint)
         networks.append(potential)
     held = {name.removeprefix("state."): t for name, t in tensors.items() if name.startswith("state.")}

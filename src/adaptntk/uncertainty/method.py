@@ -9,7 +9,7 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 
 Array = NDArray[np.float64]
@@ -47,7 +47,7 @@ class MethodState:
         settings: numbers and strings by name.
     """
 
-    networks: tuple[MACEPotential, ...]
+    networks: tuple[Potential, ...]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -79,13 +79,13 @@ class Workbench(Protocol):
     valid: Sequence[Atoms]
     seed: int
 
-    def member(self, number: int) -> MACEPotential:
+    def member(self, number: int) -> Potential:
         """A network trained with a seed of its own; number 0 is the model itself."""
 
     def snapshots(self) -> list[dict[str, Tensor]]:
         """Weights of the model itself, from the last quarter of the epochs of its training."""
 
-    def dropout_member(self, rate: float) -> MACEPotential:
+    def dropout_member(self, rate: float) -> Potential:
         """A network trained with dropout, which is still active in it."""
 
 

@@ -209,7 +209,7 @@ class NTKUncertainty:
         identity = {
             "model": self.potential.fingerprint,
             "precision": str(self.potential.dtype).removeprefix("torch."),
-            "head": getattr(self.potential, "head", None),
+            "head": self.potential.head,
             "parameters": parameters_hash(self.potential),
             "sketch": sketch_spec(self.sketch, parameters),
             "normalise": self.normalise,

@@ -85,7 +85,7 @@ def _header(uncertainty: NTKUncertainty, path: Path) -> dict[str, Any]:
         "parameters_sha256": parameters_hash(potential),
         "parameter_count": parameter_count(potential),
         "dtype": str(potential.dtype).removeprefix("torch."),
-        "head": getattr(potential, "head", None),
+        "head": potential.head,
         "sketch": sketch_spec(uncertainty.sketch, parameter_count(potential)),
         "normalise": uncertainty.normalise,
         "ridge": vars(uncertainty.ridge),
@@ -99,7 +99,5 @@ def _header(uncertainty: NTKUncertainty, path: Path) -> dict[str, Any]:
 def _check_same_model(path: Path, about: dict[str, Any], potential: Potential) -> None:
     header.check_hash(path, "model", about["model_sha256"], potential.fingerprint)
     header.check_hash(path, "parameter list", about["parameters_sha256"], parameters_hash(potential))
-    if about["head"] != getattr(potential, "head", None):
-        raise MismatchError(
-            f"{path}: was fitted for head {about['head']!r} of the model, not {getattr(potential, 'head', None)!r}"
-        )
+    if about["head"] != potential.head:
+        raise MismatchError(f"{path}: was fitted for head {about['head']!r} of the model, not {potential.head!r}")

@@ -8,7 +8,6 @@ from ase import Atoms
 from adaptntk.core.calibration import PRIOR_ALPHA, RidgeChoice
 from adaptntk.core.posterior import fit_posterior
 from adaptntk.core.sketch.registry import make_sketch, sketch_spec
-from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.protocol import parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
@@ -41,7 +40,6 @@ class NTK:
 
     def state(self) -> MethodState:
         fitted = self.uncertainty
-        assert isinstance(fitted.potential, MACEPotential)
         settings = {
             "sketch": sketch_spec(fitted.sketch, parameter_count(fitted.potential)),
             "normalise": fitted.normalise,

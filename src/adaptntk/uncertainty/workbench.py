@@ -14,7 +14,6 @@ from torch import Tensor
 
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder, write_atomically
-from adaptntk.models.mace.dropout import with_dropout
 from adaptntk.models.mace.network import build_network
 from adaptntk.models.mace.potential import MACEPotential, load_mace
 from adaptntk.training.loop import (
@@ -126,7 +125,7 @@ class FolderWorkbench:
         if name not in self._loaded:
             recipe = dataclasses.replace(self.recipe, dropout=rate)
             path = self._trained(name, recipe, 1000 * self.seed)
-            self._loaded[name] = with_dropout(load_mace(path, self.device), rate)
+            self._loaded[name] = load_mace(path, self.device).with_dropout(rate)
         return self._loaded[name]
 
     def training_seconds(self) -> dict[str, float]:

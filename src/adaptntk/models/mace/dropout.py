@@ -7,30 +7,23 @@ from typing import Any
 
 import torch
 
-from adaptntk.errors import InputError, ModelError
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.errors import ModelError
+from adaptntk.models.protocol import check_dropout_rate
 
 
-def check_rate(rate: float) -> None:
-    """Refuse what is no probability."""
-    if not 0 < rate < 1:
-        raise InputError(f"the dropout rate must lie between 0 and 1, not {rate}")
+def has_non_linear_readout(module: Any) -> bool:
+    """Whether there is a place for dropout."""
+    return hasattr(module.readouts[-1], "non_linearity")
 
 
 def insert_dropout(module: Any, rate: float) -> None:
     """Let features after the non-linearity of the last readout drop out, in training mode."""
-    check_rate(rate)
+    check_dropout_rate(rate)
     readout = module.readouts[-1]
-    if not hasattr(readout, "non_linearity"):
+    if not has_non_linear_readout(module):
         raise ModelError("dropout needs a network whose last readout has a non-linearity")
-    if not isinstance(readout.non_linearity, _WithDropout):
-        readout.non_linearity = _WithDropout(readout.non_linearity, torch.nn.Dropout(rate))
-
-
-def with_dropout(stock: MACEPotential, rate: float) -> MACEPotential:
-    """The network of a stock file with dropout in it, active in training mode."""
-    insert_dropout(stock.module, rate)
-    return MACEPotential(stock.module, stock.fingerprint, stock.source, stock.head)
+    remove_dropout(module)
+    readout.non_linearity = _WithDropout(readout.non_linearity, torch.nn.Dropout(rate))
 
 
 def remove_dropout(module: Any) -> None:

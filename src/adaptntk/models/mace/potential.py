@@ -3,10 +3,12 @@
 A ``.model`` file is a Python pickle: loading one runs code from it, so load only files whose origin you trust.
 """
 
+import copy
 import hashlib
 import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +23,19 @@ from torch import Tensor
 from adaptntk.errors import InputError, ModelError
 from adaptntk.files import write_atomically
 from adaptntk.memory import keep_freed_memory
+from adaptntk.models.mace.dropout import has_non_linear_readout, insert_dropout
 from adaptntk.models.mace.fast import unknown_layers
 from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.layout import Layout
 from adaptntk.models.mace.stock import get_neighborhood
-from adaptntk.models.protocol import Predictions, SinglePoint, choose_device, energy_gradients_one_by_one
+from adaptntk.models.protocol import (
+    Capabilities,
+    PotentialBase,
+    Predictions,
+    SinglePoint,
+    choose_device,
+    energy_gradients_one_by_one,
+)
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -94,7 +104,7 @@ class MACEGraph:
         return len(self.elements)
 
 
-class MACEPotential:
+class MACEPotential(PotentialBase):
     """A MACE network as a `Potential`.
 
     Args:
@@ -121,10 +131,10 @@ class MACEPotential:
         self.module = module
         # Moving a network changes its parameters in place: any of them tells where it is.
         self._parameter = next(module.parameters())
-        self.fingerprint = fingerprint
+        self._fingerprint = fingerprint
         self.source = source
         self.heads: list[str] = list(getattr(module, "heads", None) or ["Default"])
-        self.head = _choose_head(self.heads, head)
+        self.head: str = _choose_head(self.heads, head)
         self.atomic_numbers: list[int] = [int(z) for z in module.atomic_numbers]  # type: ignore[union-attr]
         self.cutoff = float(module.r_max)  # type: ignore[arg-type]
         self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
@@ -133,7 +143,25 @@ class MACEPotential:
         self.network = FastNetwork(module) if fast and not unknown else None
         self._unknown_layers = unknown
         self._announced = not fast
+        self._fast = fast
         self._place_of_number = {number: place for place, number in enumerate(self.atomic_numbers)}
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint
+
+    @property
+    def capabilities(self) -> Capabilities:
+        exact = not self._without_gradient()
+        return Capabilities(
+            batched_gradients=exact,
+            single_pass=exact,
+            stress=True,
+            node_features=True,
+            atom_energies=True,
+            dropout=has_non_linear_readout(self.module),
+            trainable=hasattr(self.module, "scale_shift") and len(self.heads) == 1,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -233,21 +261,25 @@ class MACEPotential:
             return 0
         return self.network.numbers_held(len(graph), graph.edge_index.shape[1]) * self.dtype.itemsize
 
-    def energy_gradients(self, graphs: Sequence[MACEGraph]) -> Tensor | None:
-        """Rows ``dE(x)/dtheta`` of a batch in one backward pass; None if the network has unknown parts."""
-        if not graphs:
-            return None
+    def energy_gradients(self, graphs: Sequence[MACEGraph]) -> Tensor:
+        """Rows ``dE(x)/dtheta`` of a batch in one backward pass, unless the network has unknown parts."""
         network = self._differentiable()
-        if network is None:
-            return None
+        if network is None or not graphs:
+            return energy_gradients_one_by_one(self, graphs)
         layout = self.layout(graphs)
         return network.structure_gradients(self.batch(graphs, layout), layout)
 
+    def _without_gradient(self) -> list[str]:
+        """The parts of the network whose gradient by structure the twin does not know; all, if there is no twin."""
+        # Asked each time: somebody may have frozen or released parameters meanwhile.
+        if self.network is not None:
+            return self.network.unknown_parameters()
+        return self._unknown_layers or [self.description]
+
     def _differentiable(self) -> FastNetwork | None:
         """The twin, if it knows the gradient of every parameter."""
-        # Asked each time: somebody may have frozen or released parameters meanwhile.
-        unknown = self._unknown_layers if self.network is None else self.network.unknown_parameters()
-        if self.network is not None and not unknown:
+        unknown = self._without_gradient()
+        if not unknown:
             return self.network
         if not self._announced:
             more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
@@ -286,6 +318,7 @@ class MACEPotential:
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         starts = range(0, len(structures), batch_size)
         energies, forces, atom_energies, features = [], [], [], []
+        invariant = self._invariant_columns()
         for start in progress(starts, "predicting energies and forces", len(starts)):
             graphs = [self.graph(atoms) for atoms in structures[start : start + batch_size]]
             output = self.outputs(graphs)
@@ -293,11 +326,29 @@ class MACEPotential:
             energies.append(self.total_energies(output, sizes))
             forces += _split(output["forces"], sizes)
             atom_energies += _split(output["node_energy"], sizes)
-            features += _split(output["node_feats"], sizes)
+            features += _split(output["node_feats"][:, invariant], sizes)
         return Predictions(np.concatenate(energies), forces, atom_energies, features)
 
-    def invariant_columns(self) -> list[int]:
-        """Which columns of ``node_features`` hold scalars, the features that do not turn with the structure."""
+    def copy(self) -> "MACEPotential":
+        module = copy.deepcopy(self.module)
+        return MACEPotential(module, self.fingerprint, self.source, self.head, fast=self._fast)
+
+    def with_dropout(self, rate: float) -> "MACEPotential":
+        """A copy with dropout after the non-linearity of its last readout."""
+        module = copy.deepcopy(self.module)
+        insert_dropout(module, rate)
+        return MACEPotential(module, self.fingerprint, self.source, self.head, fast=self._fast)
+
+    @contextmanager
+    def dropout_enabled(self) -> Iterator[None]:
+        self.module.train()
+        try:
+            yield
+        finally:
+            self.module.eval()
+
+    def _invariant_columns(self) -> list[int]:
+        """Which columns of MACE's features of the atoms hold scalars, which do not turn with the structure."""
         columns: list[int] = []
         start = 0
         module: Any = self.module

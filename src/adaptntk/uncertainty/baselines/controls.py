@@ -8,7 +8,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.data.structures import structure_hash
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
 
@@ -17,7 +17,7 @@ from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
 class Random:
     """Independent uniform numbers, each decided by the seed and the structure."""
 
-    potential: MACEPotential
+    potential: Potential
     seed: int
     name = "random"
 
@@ -46,7 +46,7 @@ class PredictedEnergy:
     Frames of high energy are rarer and their forces larger: a trivial score that some published ones do not beat.
     """
 
-    potential: MACEPotential
+    potential: Potential
     lowest: float
     name = "energy"
 

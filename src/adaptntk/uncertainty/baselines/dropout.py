@@ -8,8 +8,7 @@ import torch
 from ase import Atoms
 
 from adaptntk.errors import InputError
-from adaptntk.models.mace.dropout import check_rate, with_dropout
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.protocol import Potential, check_dropout_rate
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
 
@@ -21,7 +20,7 @@ class Dropout:
     Energy and forces of a pass come from one forward pass and so from the same mask.
     """
 
-    potential: MACEPotential
+    potential: Potential
     rate: float
     passes: int
     seed: int
@@ -30,24 +29,19 @@ class Dropout:
     @classmethod
     def fit(cls, workbench: Workbench, rate: float = 0.1, passes: int = 20) -> "Dropout":
         """Train a network with dropout after the non-linearity of its last readout (the first one is linear)."""
-        check_rate(rate)
+        check_dropout_rate(rate)
         if passes < 2:
             raise InputError(f"dropout needs at least two passes, not {passes}")
         return cls(workbench.dropout_member(rate), rate, passes, workbench.seed)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        module = self.potential.module
-        module.train()
-        try:
-            # Masks depend on the seed and on the structures, on nothing that was computed before.
-            with torch.random.fork_rng():
-                torch.manual_seed(self.seed)
-                predictions = [
-                    self.potential.predict(structures, batch_size)
-                    for _ in progress(range(self.passes), "passes with dropout", self.passes)
-                ]
-        finally:
-            module.eval()
+        # Masks depend on the seed and on the structures, on nothing that was computed before.
+        with self.potential.dropout_enabled(), torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            predictions = [
+                self.potential.predict(structures, batch_size)
+                for _ in progress(range(self.passes), "passes with dropout", self.passes)
+            ]
         spread, forces = spread_of_forces([predicted.forces for predicted in predictions])
         energies = np.mean([predicted.energies for predicted in predictions], axis=0)
         return Assessment(spread, "std", energies, forces)
@@ -58,5 +52,5 @@ class Dropout:
     @classmethod
     def restore(cls, state: MethodState) -> "Dropout":
         settings = state.settings
-        potential = with_dropout(state.networks[0], settings["rate"])
+        potential = state.networks[0].with_dropout(settings["rate"])
         return cls(potential, settings["rate"], settings["passes"], settings["seed"])

@@ -7,7 +7,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.errors import InputError
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
 
@@ -16,7 +16,7 @@ from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spre
 class Ensemble:
     """The score is the standard deviation of the members' forces; predictions are their mean."""
 
-    members: tuple[MACEPotential, ...]
+    members: tuple[Potential, ...]
     name = "ensemble"
 
     @classmethod

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adaptntk.data.structures import reference_energies
 from adaptntk.errors import InputError
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.baselines.last_layer import mean_invariants
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
@@ -64,7 +64,7 @@ class EvidentialHead(torch.nn.Module):
 class Evidential:
     """The score is the epistemic variance ``beta / (nu (alpha - 1))`` of the energy per atom."""
 
-    potential: MACEPotential
+    potential: Potential
     head: EvidentialHead
     centre: Tensor
     scale: Tensor
@@ -123,7 +123,7 @@ class Evidential:
         return cls(state.networks[0], head, centre, scale)
 
 
-def _inputs(potential: MACEPotential, frames: Sequence[Atoms]) -> tuple[Tensor, Tensor]:
+def _inputs(potential: Potential, frames: Sequence[Atoms]) -> tuple[Tensor, Tensor]:
     features = mean_invariants(potential, potential.predict(frames))
     per_atom = reference_energies(frames) / np.array([len(atoms) for atoms in frames])
     return torch.as_tensor(features), torch.as_tensor(per_atom)

@@ -14,9 +14,9 @@ from adaptntk.core.calibration import PRIOR_ALPHA, choose_ridge
 from adaptntk.core.metrics import force_rmse
 from adaptntk.core.posterior import Posterior, RidgePath
 from adaptntk.data.structures import reference_forces
+from adaptntk.errors import ModelError
 from adaptntk.features.energy_gradients import NORMALISATIONS
-from adaptntk.models.mace.potential import MACEPotential
-from adaptntk.models.protocol import Predictions
+from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
 from adaptntk.uncertainty.ntk import choose_normalisation
@@ -24,18 +24,18 @@ from adaptntk.uncertainty.ntk import choose_normalisation
 Array = NDArray[np.float64]
 
 
-def mean_invariants(potential: MACEPotential, predicted: Predictions) -> Array:
-    """The scalar features of the atoms, averaged over each structure."""
-    assert predicted.node_features is not None
-    columns = potential.invariant_columns()
-    return np.array([rows[:, columns].mean(axis=0) for rows in predicted.node_features])
+def mean_invariants(potential: Potential, predicted: Predictions) -> Array:
+    """The invariant features of the atoms, averaged over each structure."""
+    if predicted.node_features is None:
+        raise ModelError(f"last-layer features need a model that has them, which {potential.description} has not")
+    return np.array([rows.mean(axis=0) for rows in predicted.node_features])
 
 
 @dataclass(frozen=True)
 class LastLayer:
     """LLPR: the same regularised distance as ours, but of last-layer features only."""
 
-    potential: MACEPotential
+    potential: Potential
     rows: Tensor
     posterior: Posterior
     normalise: str = "none"
@@ -82,7 +82,7 @@ class LastLayer:
 class Distance:
     """The distance to the nearest training structure, in standardised mean features."""
 
-    potential: MACEPotential
+    potential: Potential
     tree: cKDTree
     centre: Array
     scale: Array
@@ -111,7 +111,7 @@ class Distance:
         return cls(state.networks[0], cKDTree(features), centre, scale)
 
 
-def _features(potential: MACEPotential, predicted: Predictions, structures: Sequence[Atoms], normalise: str) -> Tensor:
+def _features(potential: Potential, predicted: Predictions, structures: Sequence[Atoms], normalise: str) -> Tensor:
     """Sums over atoms, the gradient of the total energy over the weights of a linear readout, or their mean."""
     sizes = np.array([[len(atoms)] for atoms in structures], dtype=float)
     return torch.as_tensor(mean_invariants(potential, predicted) * sizes ** (1 - NORMALISATIONS[normalise]))

@@ -1,6 +1,5 @@
 """SWAG (Maddox et al., 2019): a Gaussian over the weights, from where the training wandered in its last epochs."""
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
 
@@ -50,7 +49,7 @@ class WeightDistribution:
 class SWAG:
     """The score is the standard deviation of the forces over drawn weights; the mean weights predict."""
 
-    potential: MACEPotential
+    potential: Potential
     weights: WeightDistribution
     draws: int
     seed: int
@@ -72,9 +71,9 @@ class SWAG:
         generator = torch.Generator().manual_seed(self.seed)
         drawn = []
         for _ in progress(range(self.draws), "draws of the weights", self.draws):
-            _put(self.weights.draw(generator), self.potential)
+            self.potential.set_weights(self.weights.draw(generator))
             drawn.append(self.potential.predict(structures, batch_size).forces)
-        _put(self.weights.mean, self.potential)
+        self.potential.set_weights(self.weights.mean)
         mean = self.potential.predict(structures, batch_size)
         return Assessment(spread_of_forces(drawn)[0], "std", np.asarray(mean.energies), mean.forces)
 
@@ -90,19 +89,12 @@ class SWAG:
         return cls(_network(state.networks[0], weights), weights, state.settings["draws"], state.settings["seed"])
 
 
-def _network(base: MACEPotential, weights: WeightDistribution) -> MACEPotential:
+def _network(base: Potential, weights: WeightDistribution) -> Potential:
     """A network of its own, with the mean weights: others are put into it, and the model itself must not change."""
-    own = MACEPotential(copy.deepcopy(base.module), base.fingerprint, base.source, base.head)
-    _put(weights.mean, own)
+    own = base.copy()
+    own.set_weights(weights.mean)
     return own
 
 
-def _flat(snapshot: dict[str, Tensor], potential: MACEPotential) -> Tensor:
+def _flat(snapshot: dict[str, Tensor], potential: Potential) -> Tensor:
     return torch.cat([snapshot[name].double().cpu().flatten() for name, _ in potential.parameters()])
-
-
-def _put(weights: Tensor, potential: MACEPotential) -> None:
-    parameters = [tensor for _, tensor in potential.parameters()]
-    with torch.no_grad():
-        for tensor, part in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
-            tensor.copy_(part.view_as(tensor))
