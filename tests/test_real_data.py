@@ -18,6 +18,7 @@ from tests.conftest import TINY_RECIPE
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)
 
 
+@pytest.mark.long
 def test_aspirin(real_data, tmp_path):
     frames = load_rmd17("aspirin", real_data)
     parts = split_structures(frames, {"train": 100, "valid": 60, "test": 200}, seed=0)

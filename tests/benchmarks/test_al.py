@@ -47,6 +47,7 @@ def finished_reactions(tmp_path_factory):
     return folder / "out"
 
 
+@pytest.mark.long
 def test_what_it_leaves(finished):
     results = json.loads((finished / "results.json").read_text())
     curves = results["tasks"]["ethanol"]["curves"]
@@ -68,6 +69,7 @@ def test_what_it_leaves(finished):
     assert set(chosen["details"]) == {"alpha", "effective_dimension", "normalise", "correlation_with_atoms"}
 
 
+@pytest.mark.long
 def test_reactions_and_all_selectors(finished_reactions):
     results = json.loads((finished_reactions / "results.json").read_text())
     summary = results["tasks"]["reactions"]["summary"]
@@ -83,6 +85,7 @@ def test_reactions_and_all_selectors(finished_reactions):
     assert "AdaptNTK, exact" in table
 
 
+@pytest.mark.long
 def test_what_reactions_are_tested_on(finished_reactions):
     """New reactions are not in the pool, other frames of the known ones are; transition states are not."""
     sizes = al_module.PLANS["smoke"].sizes["reactions"]
@@ -116,6 +119,7 @@ def test_what_reactions_are_tested_on(finished_reactions):
     ],
     ids=["molecule", "reactions"],
 )
+@pytest.mark.long
 def test_killed_and_resumed(whole, options, killed_in, request, tmp_path):
     """SIGKILL while a network trains; then the same curves, to the last digit, from data that are made again."""
     finished = request.getfixturevalue(whole)
@@ -165,6 +169,7 @@ class Watched(dict):
         return self.copy()
 
 
+@pytest.mark.long
 def test_no_label_leaks(finished, tmp_path, monkeypatch):
     """Every label of the pool that is read, by whomever, is recorded: none but those that were bought."""
     oracles: list[Oracle] = []
@@ -320,6 +325,7 @@ def test_the_published_file_comes_first(tmp_path, monkeypatch):
         find_tasks("t1x", None, tmp_path / "out", must_exist=True)
 
 
+@pytest.mark.long
 def test_the_time_of_one_round(tmp_path):
     command = ["benchmark", "timing", "--preset", "smoke", "--methods", "adaptntk,qbc,mcd,random", "--device", "cpu"]
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
@@ -338,6 +344,7 @@ def test_the_time_of_one_round(tmp_path):
     assert "over AdaptNTK" in result.output
 
 
+@pytest.mark.long
 def test_sketches_and_their_batches(tmp_path):
     command = ["benchmark", "sketch", "--preset", "smoke", "--dims", "16,exact", "--seeds", "1", "--jobs", "1"]
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])

@@ -11,6 +11,7 @@ from adaptntk.core.selection.registry import SELECTORS
 
 
 @pytest.mark.parametrize("verb", ["features", "selection", "training"])
+@pytest.mark.long
 def test_a_benchmark_runs_and_is_recorded(verb, tmp_path, files):
     command = ["benchmark", verb, "--preset", "smoke", "-o", str(tmp_path / "out")]
     if verb != "selection":
@@ -46,6 +47,7 @@ def test_unknown_preset(tmp_path):
     assert "choose one of full, smoke" in result.output
 
 
+@pytest.mark.long
 def test_demo_and_campaigns_beside_one_another(tmp_path):
     """Two campaigns on the smallest molecule, with real labels; under its other name nothing is repeated."""
     folder = tmp_path / "demo"

@@ -18,9 +18,6 @@ from adaptntk.errors import InputError
 from adaptntk.files import locked
 from tests.campaign.conftest import outcome, write_config
 
-# Set it to 20 or more for a thorough search of the moments at which a campaign may be killed.
-KILLS = int(os.environ.get("ADAPTNTK_TEST_KILLS", "3"))
-
 
 def troubled(log="", **arguments):
     settings = {"calculator": "tests.troubled.Troubled", "arguments": {"log": str(log), **arguments}}
@@ -31,7 +28,8 @@ def command(config, *options):
     return [sys.executable, "-m", "adaptntk", "run", str(config), "--resume", *options]
 
 
-def test_killed_at_random_moments_nothing_is_lost_or_paid_twice(tmp_path):
+@pytest.mark.parametrize("wanted", [1, pytest.param(20, marks=pytest.mark.long)], ids="{} kills".format)
+def test_killed_at_random_moments_nothing_is_lost_or_paid_twice(wanted, tmp_path):
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()
     slow = {"seconds": 0.05}
@@ -50,7 +48,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_paid_twice(tmp_path):
 
     rng = np.random.default_rng(int(os.environ.get("ADAPTNTK_TEST_SEED", "0")))
     kills = 0
-    while kills < KILLS:
+    while kills < wanted:
         process = subprocess.Popen(command(config), start_new_session=True)
         # An interpreter that only starts up teaches nothing: the clock starts with the run directory's lock.
         _wait_for(lambda process=process: _is_locked(run) or process.poll() is not None)
@@ -66,7 +64,7 @@ def test_killed_at_random_moments_nothing_is_lost_or_paid_twice(tmp_path):
         check()
         shutil.rmtree(run)
         log.unlink()
-    subprocess.run(command(config), check=True)
+    run_campaign(config, resume=True)
     check()
 
 
@@ -117,6 +115,7 @@ def test_nothing_can_be_labelled(tmp_path):
         run_campaign(write_config(tmp_path, label=troubled(share=1.0)))
 
 
+@pytest.mark.long
 def test_a_dask_worker_killed_while_it_labels(reference, tmp_path):
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     config = write_config(tmp_path, label=troubled(tmp_path / "log", seconds=0.2), stop={"rounds": 1})

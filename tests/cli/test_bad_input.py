@@ -1,6 +1,7 @@
 """Each kind of bad input: one clear line, exit code 2, nothing written."""
 
 import os
+import resource
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
+from adaptntk.errors import InputError
 from adaptntk.models.mace.potential import save_mace
 from tests.conftest import tiny_network
 
@@ -246,16 +248,13 @@ def test_too_few_calibration_structures(refused, files, trained, parts, tmp_path
 
 def test_full_disk(trained, tmp_path):
     """The operating system's own limit on file sizes stands in for a full disk."""
-    code = (
-        "import resource, signal, sys; from adaptntk.models.mace.potential import load_mace, save_mace;"
-        "from adaptntk.errors import InputError; module = load_mace(sys.argv[1]).module;"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "try:\n  save_mace(module, sys.argv[2])\nexcept InputError as error:\n  print(error)"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code, trained.source, str(tmp_path / "out.model")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith(f"cannot write {tmp_path / 'out.model'}")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, before[1]))
+    try:
+        with pytest.raises(InputError, match=f"cannot write {tmp_path / 'out.model'}"):
+            save_mace(trained.module, tmp_path / "out.model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
 
 

@@ -31,7 +31,7 @@ def fit(trained, files, output, *more):
 def test_members_trained_side_by_side_are_those_trained_one_after_another(trained, files, parts, tmp_path):
     scores = []
     for executor in ("serial", "local"):
-        options = ["--method", "ensemble", "--option", "members=3", "--preset", "tiny", "--epochs", 2]
+        options = ["--method", "ensemble", "--option", "members=3", "--preset", "tiny", "--epochs", 1]
         output = tmp_path / f"{executor}.uq"
         result = fit(trained, files, output, *options, "--executor", executor, "--workers", 2)
         assert result.exit_code == 0, result.output

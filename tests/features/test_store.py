@@ -9,7 +9,9 @@ import ase.io
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from adaptntk.cli.app import app
 from adaptntk.core.selection.greedy import greedy, top_b
 from adaptntk.data.structure_file import StructureFile
 from adaptntk.data.structures import structure_hash, write_structures
@@ -225,8 +227,9 @@ def test_score_goes_on_after_a_kill(ntk_file, parts, tmp_path, monkeypatch):
     done = index.stat().st_size // 36
     assert 0 < done < len(pool)
     assert not (tmp_path / "scored.xyz").exists()
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{done} of {len(pool)} structures are in the feature store" in finished.stdout + finished.stderr
+    finished = CliRunner().invoke(app, command[3:])
+    assert finished.exit_code == 0, finished.output
+    assert f"{done} of {len(pool)} structures are in the feature store" in finished.output
     assert len(ase.io.read(tmp_path / "scored.xyz", ":")) == len(pool)
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from ase import Atoms
+from typer.testing import CliRunner
 
+from adaptntk.cli.app import app
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import ENERGY, FORCES, reference_energies, reference_forces
 from adaptntk.errors import InputError
@@ -98,7 +100,8 @@ def test_killed_training_resumes(parts, files, tmp_path):
     process.wait()
     process.stderr.close()
     assert not output.exists()
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=True)
+    done = CliRunner().invoke(app, [*command[3:], "--resume"])
+    assert done.exit_code == 0, done.output
     assert "resuming after epoch" in done.stderr
     assert output.exists()
 
