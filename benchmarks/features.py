@@ -165,7 +165,7 @@ def _sketches(rows: Tensor, plan: Plan) -> dict[str, Any]:
 
 
 def _rivals(parameters: int, dim: int, device: torch.device) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Projectors of TRAK and dattri, where they are installed: ``pip install adaptntk[benchmark]``."""
+    """Projectors of TRAK and dattri, where they are installed: ``pip install adaptntk[benchmarks]``."""
     found: dict[str, Callable[[Tensor], Tensor]] = {}
     # TRAK leaves the division by the root of p to others.
     peers = (("TRAK", "trak.projectors", dim**0.5), ("dattri", "dattri.func.projection", 1.0))

@@ -107,7 +107,7 @@ def build_ends(recipe: Recipe, seed: int = 0) -> tuple[Atoms, Atoms]:
         from rdkit.Chem import rdForceFieldHelpers
         from rdkit.Chem.rdDistGeom import EmbedMolecule
     except ImportError:
-        raise InputError("reactions need RDKit: pip install 'adaptntk[reactions]'") from None
+        raise InputError("reactions need RDKit: pip install 'adaptntk[benchmarks]'") from None
     options = Chem.SmilesParserParams()
     options.removeHs = False  # type: ignore[assignment]
     reactant = Chem.AddHs(Chem.MolFromSmiles(recipe.reactant, options))

@@ -90,7 +90,7 @@ def reactions(
     """Make reaction paths with GFN2-xTB, in the layout of Transition-1X: minutes, no download.
 
     Reactant and product of each small organic reaction are relaxed and joined by a climbing nudged elastic band; every
-    image of every iteration is kept. Needs RDKit (pip install 'adaptntk[reactions]').
+    image of every iteration is kept. Needs RDKit (pip install 'adaptntk[benchmarks]').
     """
     from benchmarks.reactions.paths import make_reactions
     from benchmarks.reactions.recipes import REACTIONS

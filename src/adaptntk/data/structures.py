@@ -119,7 +119,7 @@ def check_structure(atoms: Atoms, where: str) -> None:
         if not np.isfinite(values).all():
             raise InputError(f"{where}: {name} is NaN or infinite; remove or relabel the frame")
     periodic = np.asarray(atoms.cell)[atoms.pbc]
-    if np.linalg.matrix_rank(periodic) < len(periodic):
+    if len(periodic) and np.linalg.matrix_rank(periodic) < len(periodic):
         raise InputError(f"{where}: periodic in {len(periodic)} directions without as many cell vectors; set Lattice")
     closest = _nearest(atoms, FUSED)[0].min()
     if closest < FUSED:
