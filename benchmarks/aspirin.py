@@ -8,15 +8,7 @@ Needs the data set (see docs/data.md). An interrupted run goes on where it stopp
 import argparse
 from pathlib import Path
 
-from adaptntk import (
-    PRESETS,
-    evaluate_uncertainty,
-    fit_uncertainty,
-    load_rmd17,
-    split_structures,
-    train_model,
-    write_structures,
-)
+from adaptntk import load_rmd17, split_structures, verbs, write_structures
 from benchmarks.record import save_result
 
 SIZES = {"train": 400, "valid": 100, "test": 1000, "pool": 2000}
@@ -30,9 +22,9 @@ def main() -> None:
     for name, part in split_structures(load_rmd17("aspirin"), SIZES, seed=0).items():
         write_structures(folder / f"{name}.xyz", part)
     train, valid, model, ntk = (folder / n for n in ("train.xyz", "valid.xyz", "aspirin.model", "aspirin.ntk"))
-    trained = train_model(train, valid, model, PRESETS["small"], resume=True)
-    fitted = fit_uncertainty(model, train, valid, ntk)
-    evaluation = evaluate_uncertainty(ntk, folder / "test.xyz", folder / "report")
+    trained = verbs.train(train=train, valid=valid, output=model, resume=True).trained
+    fitted = verbs.fit(model=model, train=train, valid=valid, output=ntk).fitted
+    evaluation = verbs.evaluate(ntk=ntk, test=folder / "test.xyz", output=folder / "report")
     result = {
         "data": "rMD17 aspirin, 400 training, 100 validation, 1,000 test structures, split seed 0",
         "preset": "small",

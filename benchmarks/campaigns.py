@@ -20,7 +20,7 @@ from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.errors import InputError
 from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.report.tables import aligned
-from adaptntk.verbs.report import write_report
+from adaptntk.verbs.report import report as write_report
 from benchmarks.al_report import show_ratio
 from benchmarks.al_results import labels_needed, log_area, ratio_interval
 from benchmarks.jobs import find_plan, run_all
@@ -172,7 +172,7 @@ def _results(folder: Path, preset: str, methods: Sequence[str], seeds: Sequence[
     save_result(folder, "campaign", {"summary": summary})
     write_atomically(folder / "table.md", lambda temporary: temporary.write_text(campaign_table(results)))
     reported = [run_folder(folder, method, seeds[0]) for method in methods]
-    write_report(reported[0], folder / "report.html", reported[1:])
+    write_report(run=reported[0], output=folder / "report.html", beside=reported[1:])
     return results
 
 

@@ -29,14 +29,12 @@ from ase.calculators.calculator import CalculationFailed
 from ase.md.langevin import Langevin
 
 from adaptntk import (
-    PRESETS,
     NTKUncertainty,
     build_molecule,
-    fit_uncertainty,
     load_uncertainty,
     read_structures,
     sample_md,
-    train_model,
+    verbs,
     write_structures,
 )
 from adaptntk.core.metrics import force_rmse, spearman
@@ -131,10 +129,10 @@ def prepare(folder: Path) -> NTKUncertainty:
             sampled = [sample_md(build_molecule("ethanol"), frames, COLD, interval=40, seed=seed) for seed in own]
             write_structures(folder / f"{name}.xyz", [frame for run in sampled for frame in run])
     if not model.exists():
-        train_model(folder / "train.xyz", folder / "valid.xyz", model, PRESETS["small"], resume=True)
+        verbs.train(train=folder / "train.xyz", valid=folder / "valid.xyz", output=model, resume=True)
     if not ntk.exists():
-        files = (folder / f"{name}.xyz" for name in ("train", "valid"))
-        fit_uncertainty(model, *files, ntk, calibration_file=folder / "calibration.xyz")
+        files = {name: folder / f"{name}.xyz" for name in ("train", "valid", "calibration")}
+        verbs.fit(model=model, output=ntk, **files)
     return load_uncertainty(ntk)
 
 

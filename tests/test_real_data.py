@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from adaptntk import LabelKeys, evaluate_uncertainty, fit_uncertainty, select_batch, train_model
+from adaptntk import verbs
 from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
@@ -32,16 +32,17 @@ def test_aspirin(real_data, tmp_path):
 
 
 def test_acetylacetone_with_plain_keys(real_data, tmp_path):
-    keys = LabelKeys("energy", "forces")
-    frames = keys.read(real_data / "acac" / "train_300K.xyz")
+    frames = read_structures(real_data / "acac" / "train_300K.xyz", "energy", "forces", labelled=True)
     parts = split_structures(frames, {"train": 60, "valid": 40}, seed=0)
     for name, part in parts.items():
         write_structures(tmp_path / f"{name}.xyz", part)
-    recipe = dataclasses.replace(TINY_RECIPE, epochs=6)
     model, ntk = tmp_path / "acac.model", tmp_path / "acac.ntk"
-    train_model(tmp_path / "train.xyz", tmp_path / "valid.xyz", model, recipe, device="cpu")
-    fit_uncertainty(model, tmp_path / "train.xyz", tmp_path / "valid.xyz", ntk)
-    evaluation = evaluate_uncertainty(ntk, real_data / "acac" / "test_MD_300K.xyz", tmp_path / "report", keys=keys)
+    files = {name: tmp_path / f"{name}.xyz" for name in parts}
+    verbs.train(**files, output=model, preset="tiny", epochs=6, device="cpu")
+    verbs.fit(**files, model=model, output=ntk)
+    keys = {"energy_key": "energy", "forces_key": "forces"}
+    test = real_data / "acac" / "test_MD_300K.xyz"
+    evaluation = verbs.evaluate(ntk=ntk, test=test, output=tmp_path / "report", **keys)
     assert evaluation.metrics["structures"] == 650
     assert np.isfinite(evaluation.metrics["spearman"])
 
@@ -53,10 +54,11 @@ def test_periodic_silicon_of_mixed_sizes(real_data, tmp_path):
     for name, part in parts.items():
         write_structures(tmp_path / f"{name}.xyz", part)
     model, ntk = tmp_path / "si.model", tmp_path / "si.ntk"
-    train_model(tmp_path / "train.xyz", tmp_path / "valid.xyz", model, recipe, device="cpu")
-    fitted = fit_uncertainty(model, tmp_path / "train.xyz", tmp_path / "valid.xyz", ntk)
+    train(parts["train"], parts["valid"], model, recipe, device="cpu")
+    fitted = verbs.fit(model=model, train=tmp_path / "train.xyz", valid=tmp_path / "valid.xyz", output=ntk).fitted
     assert fitted.normalise == "per_atom"
-    report = select_batch(ntk, tmp_path / "pool.xyz", 12, tmp_path / "batch.xyz", per_group_max=("config_type", 4))
+    files = {"pool": tmp_path / "pool.xyz", "output": tmp_path / "batch.xyz"}
+    report = verbs.select(ntk=ntk, **files, count=12, per_group_max=("config_type", 4))
     groups = [atoms.info["config_type"] for atoms in report.batch]
     assert max(groups.count(group) for group in groups) <= 4
     assert all(atoms.pbc.all() for atoms in report.batch)

@@ -1,3 +1,5 @@
+from . import testing, verbs
+from .campaign.loop import run_campaign
 from .core.calibration import Calibration, VarianceCalibration
 from .core.posterior import DualPosterior, Posterior
 from .core.selection.bait import bait
@@ -32,14 +34,6 @@ from .uncertainty.ntk import NTKUncertainty, Scores
 from .uncertainty.ntk_file import load_uncertainty, save_uncertainty
 from .uncertainty.registry import METHODS, fit_method
 from .uncertainty.workbench import FolderWorkbench
-from .verbs.evaluate import evaluate_uncertainty
-from .verbs.fit import fit_other_method, fit_uncertainty
-from .verbs.labels import LabelKeys
-from .verbs.md import run_simulations
-from .verbs.report import campaign_status, write_report
-from .verbs.score import score_structures
-from .verbs.select import select_batch
-from .verbs.train import train_model
 from .version import __version__
 
 __all__ = [
@@ -62,7 +56,6 @@ __all__ = [
     "GaussianSketch",
     "IndefiniteMatrixError",
     "InputError",
-    "LabelKeys",
     "MACEPotential",
     "MDJob",
     "MDSettings",
@@ -101,19 +94,15 @@ __all__ = [
     "__version__",
     "bait",
     "build_molecule",
-    "campaign_status",
     "check_disjoint",
     "collect",
     "displaced",
     "effective_dimension",
     "estimate_features",
     "evaluate",
-    "evaluate_uncertainty",
     "extract_features",
     "fingerprint",
     "fit_method",
-    "fit_other_method",
-    "fit_uncertainty",
     "greedy",
     "kmeans_pp",
     "lcmd",
@@ -127,20 +116,18 @@ __all__ = [
     "plan_trajectories",
     "random",
     "read_structures",
+    "run_campaign",
     "run_md",
-    "run_simulations",
     "sample_md",
     "save_method",
     "save_uncertainty",
-    "score_structures",
-    "select_batch",
     "sketch_error",
     "split_structures",
     "structure_hash",
+    "testing",
     "top_b",
     "train",
-    "train_model",
+    "verbs",
     "watch",
-    "write_report",
     "write_structures",
 ]

@@ -1,6 +1,7 @@
 """How long work reports its progress without knowing who watches."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -15,3 +16,14 @@ class Progress(Protocol):
 def silent(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
     """Shows nothing."""
     return iter(items)
+
+
+@dataclass(frozen=True)
+class Show:
+    """What a verb tells while it works: progress, and lines that are results already. Nothing by default."""
+
+    progress: Progress = silent
+    line: Callable[[str], None] = lambda text: None
+
+
+SILENT = Show()

@@ -58,9 +58,9 @@ def test_select_writes_picks_in_order(from_command_line, files, parts, fitted, t
     assert "picked 8 of 30 candidates" in result.output
     frames = ase.io.read(output, ":")
     expected = fitted.select(parts["pool"], 8)
-    assert [a.info["ntk_pool_index"] for a in frames] == expected.indices
-    assert [a.info["ntk_pick"] for a in frames] == list(range(1, 9))
-    assert np.allclose([a.info["ntk_score"] for a in frames], expected.scores, rtol=1e-4)
+    assert [a.info["pool_index"] for a in frames] == expected.indices
+    assert [a.info["pick"] for a in frames] == list(range(1, 9))
+    assert np.allclose([a.info["pick_score"] for a in frames], expected.scores, rtol=1e-4)
     assert figure.stat().st_size > 10_000
     assert (tmp_path / "picks.csv").exists()
 
@@ -150,7 +150,7 @@ def test_train_and_data(tmp_path, run):
 
 
 def test_help_is_quick_and_complete(run):
-    verbs = "train fit score select evaluate md run status report demo config data benchmark"
+    verbs = "train fit score select evaluate md run status report demo config data"
     for verb in verbs.split():
         result = run(verb, "--help")
         assert result.exit_code == 0

@@ -18,8 +18,7 @@ from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.features.store import FeatureStore
 from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.verbs.score import score_structures
-from adaptntk.verbs.select import select_batch
+from adaptntk.verbs import score, select
 
 IDENTITY = {"model": "a" * 64, "sketch": {"kind": "gaussian", "dim": 4, "seed": 0}}
 HASHES = [f"{number:064x}" for number in (7, 3, 2**255, 256, 5)]
@@ -184,22 +183,15 @@ def test_another_sketch_has_another_store(fitted, tmp_path):
 
 def test_a_file_frame_by_frame_gives_the_same_results(ntk_file, files, tmp_path):
     """A tiny budget makes the pool 'large': nothing is kept in memory but what the budget refuses to do without."""
-    kept = select_batch(ntk_file, files["pool"], 5, tmp_path / "a.xyz", figure=tmp_path / "a.png")
+    given = {"ntk": ntk_file, "pool": files["pool"], "count": 5}
+    kept = select(**given, output=tmp_path / "a.xyz", figure=tmp_path / "a.png")
     assert StructureFile(files["pool"]).sizes.tolist() == [9] * 30
-    budget = 16 * 2**20
-    streamed = select_batch(
-        ntk_file,
-        files["pool"],
-        5,
-        tmp_path / "b.xyz",
-        figure=tmp_path / "b.png",
-        store=tmp_path / "s",
-        memory_budget=budget,
-    )
+    little = {"store": tmp_path / "s", "memory": 1 / 64}
+    streamed = select(**given, **little, output=tmp_path / "b.xyz", figure=tmp_path / "b.png")
     assert streamed.selection.indices == kept.selection.indices
     assert (tmp_path / "a.xyz").read_text().splitlines()[2] == (tmp_path / "b.xyz").read_text().splitlines()[2]
-    plain = score_structures(ntk_file, files["pool"], tmp_path / "c.xyz")
-    stored = score_structures(ntk_file, files["pool"], tmp_path / "d.xyz", store=tmp_path / "s", memory_budget=budget)
+    plain = score(ntk=ntk_file, structures=files["pool"], output=tmp_path / "c.xyz")
+    stored = score(ntk=ntk_file, structures=files["pool"], output=tmp_path / "d.xyz", **little)
     assert np.allclose(plain.scores.variance, stored.scores.variance, rtol=1e-4)
     assert len(ase.io.read(tmp_path / "d.xyz", ":")) == 30
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from adaptntk.verbs.report import write_report
+from adaptntk.verbs.report import report as write_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # No window, no network of its own, and WebGL computed by the processor.
@@ -76,7 +76,7 @@ def open_page(path, profile) -> str:
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here: apt-get install chromium")
 def test_the_viewer_draws_molecules(run_folder, tmp_path):
-    page = write_report(run_folder, tmp_path / "report.html")
+    page = write_report(run=run_folder, output=tmp_path / "report.html").path
     page.write_text(page.read_text().replace("</body>", PROBE))
     dump = open_page(page, tmp_path / "profile")
     found = re.search(r'<pre id="probe">(.*?)</pre>', dump, re.DOTALL)
@@ -93,6 +93,6 @@ def test_the_viewer_draws_molecules(run_folder, tmp_path):
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here: apt-get install chromium")
 def test_a_viewer_that_fails_says_so(run_folder, tmp_path):
-    page = write_report(run_folder, tmp_path / "report.html")
+    page = write_report(run=run_folder, output=tmp_path / "report.html").path
     page.write_text(page.read_text().replace('id="viewer-dataset">', 'id="viewer-dataset">!'))
     assert "The viewer cannot be shown in this browser" in open_page(page, tmp_path / "profile")

@@ -17,7 +17,7 @@ from adaptntk.report.campaign_tables import duration, label_shares, milli, uncer
 from adaptntk.report.candidates import Candidate, list_candidates, worth_showing
 from adaptntk.report.run_directory import Pick, Round, read_run
 from adaptntk.report.viewer import viewer_dataset
-from adaptntk.verbs.report import write_report
+from adaptntk.verbs.report import report as write_report
 
 
 @pytest.fixture(scope="module")
@@ -77,13 +77,13 @@ def test_the_numbers_of_the_run_are_there_with_units(page, run_folder, other_fol
 
 def test_runs_are_compared_on_common_test_structures(run_folder, other_folder, tmp_path):
     copies = [Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in (run_folder, other_folder)]
-    assert "hold-out force RMSE (meV/Å)" in write_report(copies[0], beside=[copies[1]]).read_text()
+    assert "hold-out force RMSE (meV/Å)" in write_report(run=copies[0], beside=[copies[1]]).path.read_text()
     for number, copy in enumerate(copies):
         for path in copy.glob("rounds/*/round.json"):
             summary = json.loads(path.read_text())
             test = {key: value + 0.3 + number for key, value in summary["errors"].items()}
             path.write_text(json.dumps(summary | {"test": test}))
-    text = write_report(copies[0], beside=[copies[1]]).read_text()
+    text = write_report(run=copies[0], beside=[copies[1]]).path.read_text()
     assert "test force RMSE (meV/Å)" in text
     assert "hold-out structures that existed then" not in text
     for copy in copies:
@@ -130,7 +130,7 @@ def test_a_run_without_uncertainties_and_errors(run_folder, tmp_path):
         (place / "round.json").write_text(json.dumps(summary))
         for name in ("pool.xyz", "picks.json", "seconds.json"):
             (place / name).unlink(missing_ok=True)
-    page = write_report(copy).read_text()
+    page = write_report(run=copy).path.read_text()
     for words in ("No round is finished yet", "No round has compared", "No round has scored", "No step has been timed"):
         assert words in page
 

@@ -10,7 +10,7 @@ from adaptntk.errors import InputError
 from adaptntk.files import locked
 from adaptntk.report.run_directory import read_info, read_run
 from adaptntk.report.run_progress import progress_of, status_of
-from adaptntk.verbs.report import write_report
+from adaptntk.verbs.report import report as write_report
 from tests.report.example_run import BATCH, FAILURE, NEW_HOLDOUT, POOL, cut_off
 
 EXPLORED = ("explored.json", "pool.xyz")
@@ -91,7 +91,7 @@ def test_killed_anywhere(run_folder, tmp_path, number, keep, step, text):
     assert status.lines[-1] == f"{written}start it again with --resume: no process is working on it"
     with locked(run.folder):
         assert status_of(run, now=run.changed + 125).lines[-1] == f"{written}a process is working on it"
-    page = write_report(run.folder).read_text()
+    page = write_report(run=run.folder).path.read_text()
     assert f"{text[0].upper()}{text[1:]}." in page
     assert "Not finished" in page
 
@@ -114,7 +114,7 @@ def test_between_rounds_and_before_the_first(run_folder, tmp_path):
     bare.mkdir()
     shutil.copy(run_folder / "run.json", bare)
     assert progress_of(read_run(bare)).text == "round 0 has not begun"
-    assert "No round is finished yet" in write_report(bare).read_text()
+    assert "No round is finished yet" in write_report(run=bare).path.read_text()
 
 
 def test_stopped(run_folder):
@@ -153,7 +153,7 @@ def test_a_damaged_pool_is_named(run_folder, tmp_path):
     path = copy / "rounds" / "01" / "pool.xyz"
     path.write_text(path.read_text().replace("9\n", "nine\n", 1))
     with pytest.raises(InputError, match=r"pool\.xyz: cannot be read"):
-        write_report(copy)
+        write_report(run=copy)
     assert not (copy / "report.html").exists()
 
 

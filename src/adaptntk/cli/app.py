@@ -1,22 +1,13 @@
 """All verbs in one application."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from adaptntk.cli import console
-from adaptntk.cli.config import config
-from adaptntk.cli.data import data
-from adaptntk.cli.demo import demo
-from adaptntk.cli.evaluate import evaluate
-from adaptntk.cli.fit import fit
-from adaptntk.cli.md import md
-from adaptntk.cli.report import report
-from adaptntk.cli.run import run
-from adaptntk.cli.score import score
-from adaptntk.cli.select import select
-from adaptntk.cli.status import status
-from adaptntk.cli.train import train
+from adaptntk.cli.command import add_command
+from adaptntk.verbs import config, data, demo, evaluate, fit, md, report, run, score, select, status, train
+from adaptntk.verbs.settings import Verb
 from adaptntk.version import __version__
 
 app = typer.Typer(
@@ -40,10 +31,17 @@ def common(
         raise typer.Exit
 
 
+def _add_group(name: str, help: str, members: list[Verb[Any, Any]]) -> None:
+    group = typer.Typer(help=help, no_args_is_help=True)
+    for verb in members:
+        add_command(group, verb)
+    app.add_typer(group, name=name)
+
+
 for verb in (train, fit, score, select, evaluate, md, run, status, report, demo):
-    app.command()(console.one_line_errors(verb))
-app.add_typer(config, name="config")
-app.add_typer(data, name="data")
+    add_command(app, verb)
+_add_group("config", "The configuration of a campaign.", [config.template, config.schema, config.check])
+_add_group("data", "Make or convert labelled data sets.", [data.md, data.rmd17])
 
 
 def main() -> None:

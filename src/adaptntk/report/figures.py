@@ -48,7 +48,7 @@ def draw_evaluation(folder: str | Path) -> Path:
 
 
 def draw_selection(table: str | Path) -> Path:
-    """What was picked, from the table that `select_batch` wrote: a map of the pool and the scores of the picks."""
+    """What was picked, from the table that `adaptntk select` wrote: a map of the pool and the scores of the picks."""
     table = Path(table)
     columns = read_columns(table)
     figure = Figure(figsize=(10, 4.2), layout="constrained")
@@ -121,8 +121,8 @@ def picks_panel(axes: Axes, columns: dict[str, Array]) -> None:
     """Score of each pick before the batch and at its turn."""
     order = np.argsort(columns["pick"])[np.sort(columns["pick"]) > 0]
     turn = np.arange(1, len(order) + 1)
-    axes.plot(turn, columns["ntk_variance"][order], ".", color=NEUTRAL, label="U before the batch")
-    axes.plot(turn, columns["ntk_score"][order], "-", color=POINTS, label="U at its turn")
+    axes.plot(turn, columns["variance"][order], ".", color=NEUTRAL, label="U before the batch")
+    axes.plot(turn, columns["pick_score"][order], "-", color=POINTS, label="U at its turn")
     axes.set_xlabel("pick")
     axes.set_ylabel("score U")
     axes.set_ylim(bottom=0)

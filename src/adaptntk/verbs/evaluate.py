@@ -1,39 +1,102 @@
 """``adaptntk evaluate``"""
 
-from adaptntk.evaluation import Evaluation, evaluate
-from adaptntk.files import check_folder, make_folder, write_json, write_table
-from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import check_species
-from adaptntk.progress import Progress, silent
-from adaptntk.report.figures import draw_evaluation
-from adaptntk.uncertainty.load import load_fitted
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.verbs.labels import STANDARD_KEYS, LabelKeys, PathLike
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adaptntk.progress import Show
 from adaptntk.verbs.score import announce
+from adaptntk.verbs.settings import argument, option, verb
+from adaptntk.verbs.shared import BatchSize, FittedFile, Seed, size_line
+
+if TYPE_CHECKING:
+    from adaptntk.evaluation import Evaluation
 
 
-def evaluate_uncertainty(
-    ntk: PathLike,
-    test_file: PathLike,
-    output: PathLike,
-    model: PathLike | None = None,
-    keys: LabelKeys = STANDARD_KEYS,
-    device: str = "auto",
-    batch_size: int = 16,
-    seed: int = 0,
-    memory_budget: int = DEFAULT_BUDGET,
-    progress: Progress = silent,
-) -> Evaluation:
-    """``adaptntk evaluate``: metrics on labelled structures; writes JSON, a CSV table and a figure."""
-    check_folder(output)
-    uncertainty = load_fitted(ntk, model, device, memory_budget)
-    test = keys.read(test_file)
-    check_species(uncertainty.potential, test, str(test_file))
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings(FittedFile, BatchSize, Seed):
+    """What is evaluated, and on what."""
+
+    test: Path = argument("Labelled structures outside the training set.")
+    output: Path = option("Folder for the report.", short="-o")
+
+
+@dataclass(frozen=True)
+class EvaluateReport:
+    """The metrics, with 95 % bootstrap intervals."""
+
+    evaluation: "Evaluation"
+    output: Path
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return self.evaluation.metrics
+
+    def lines(self) -> Iterable[str]:
+        yield from _metric_lines(self.metrics)
+        yield f"wrote {self.output}/evaluation.json, .csv and .png"
+
+
+@verb(EvaluateSettings)
+def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
+    """Compare the uncertainty with the true errors of the model on labelled structures.
+
+    Writes evaluation.json, evaluation.csv and evaluation.png.
+    """
+    from adaptntk.evaluation import evaluate as evaluate_fitted
+    from adaptntk.files import check_folder, make_folder, write_json, write_table
+    from adaptntk.models.protocol import check_species
+    from adaptntk.report.figures import draw_evaluation
+    from adaptntk.uncertainty.ntk import NTKUncertainty
+
+    check_folder(settings.output)
+    uncertainty, name = settings.load(), str(settings.test)
+    test = settings.read(settings.test)
+    check_species(uncertainty.potential, test, name)
     if isinstance(uncertainty, NTKUncertainty):
-        announce(uncertainty, test, memory_budget)
-    evaluation = evaluate(uncertainty, test, str(test_file), batch_size, seed, progress)
-    folder = make_folder(output)
+        announce(uncertainty, test, settings.memory_budget)
+    evaluation = evaluate_fitted(uncertainty, test, name, settings.batch_size, settings.seed, show.progress)
+    folder = make_folder(settings.output)
     write_table(folder / "evaluation.csv", evaluation.columns)
     write_json(folder / "evaluation.json", evaluation.metrics)
     draw_evaluation(folder)
-    return evaluation
+    return EvaluateReport(evaluation, settings.output)
+
+
+def _metric_lines(metrics: dict[str, Any]) -> Iterable[str]:
+    from adaptntk.evaluation import KCAL_PER_MOL
+
+    force, alone = metrics["force_rmse"], metrics["control_predicted_energy_spearman"]
+    yield (
+        f"{metrics['structures']:,} structures: force RMSE {force:.4f} eV/Å ({force / KCAL_PER_MOL:.2f} kcal/mol/Å), "
+        f"energy MAE {1000 * metrics['energy_mae_per_atom']:.2f} meV/atom"
+    )
+    rows = [
+        ("Spearman", "spearman", f"predicted energy alone: {alone:.3f}"),
+        ("Pearson, sqrt U", "pearson", f"of U itself: {metrics['pearson_of_variance']:.3f}"),
+        ("AURC_n", "aurc_n", "0 perfect ranking, 1 chance"),
+        ("ENCE", "ence", f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}"),
+        ("ENCE, cross-fitted", "ence_cross_fitted", "as in the paper"),
+    ]
+    for label, key, remark in rows:
+        low, high = metrics[f"{key}_interval"]
+        digits = 4 if "ence" in key else 3
+        interval = f"({low:.{digits}f} .. {high:.{digits}f})"
+        yield f"  {label:<19}{metrics[key]:>7.{digits}f}  {interval:<20} {remark}"
+    if metrics["spearman"] is None or metrics["spearman"] <= alone:
+        yield "note: the score ranks these structures no better than the predicted energy alone does"
+    for coverage in metrics["conformal"].values():
+        yield _coverage_line(coverage)
+    yield size_line(metrics["correlation_with_size"])
+
+
+def _coverage_line(coverage: dict[str, Any]) -> str:
+    """Stated and observed coverage of one conformal bound."""
+    stated = f"conformal bound at {100 * coverage['stated']:.0f} %"
+    if coverage["observed"] is None:
+        return f"{stated}: the calibration set is too small for it"
+    return (
+        f"{stated}: error <= {coverage['error_over_sigma']:.2f} sigma, observed in "
+        f"{100 * coverage['observed']:.1f} % (± {100 * coverage['standard_error']:.1f})"
+    )

@@ -1,117 +1,151 @@
 """``adaptntk md``"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ase import Atoms
-
-from adaptntk.core.calibration import check_coverage
-from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.files import check_writable
-from adaptntk.md.dynamics import MDSettings, Trajectory, run_md
-from adaptntk.md.exploration import MDJob, collect, plan_trajectories
-from adaptntk.md.monitor import check_rules
-from adaptntk.md.physical_rules import PHYSICAL_RULES
-from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule
-from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import check_species
-from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.load import load_fitted
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.verbs.labels import STANDARD_KEYS, LabelKeys, PathLike
+from adaptntk.progress import Show
+from adaptntk.verbs.settings import argument, option, verb
+from adaptntk.verbs.shared import FittedFile, Seed
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from adaptntk.md.dynamics import MDSettings, Trajectory
+    from adaptntk.md.exploration import MDJob
+    from adaptntk.md.rules import Rule
+    from adaptntk.uncertainty.ntk import NTKUncertainty
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationSettings(FittedFile, Seed):
+    """Which trajectories, and when they end."""
+
+    start: Path = argument("Structures to start from (extxyz).")
+    output: Path = option("The extxyz file to write.", short="-o")
+    temperature: tuple[float, ...] = option("Of the thermostat, K; repeatable. 300 by default.", ())
+    steps: int = option("Steps of each trajectory, at most.", 1000)
+    timestep: float = option("fs.", 0.5)
+    friction: float = option("Of the thermostat, 1/fs.", 0.01)
+    every: int = option("Steps between observations: uncertainty, rules, a frame.", 10)
+    coverage: float = option("End a run whose score so large a part of the calibration structures stays below.", 0.99)
+    max_error: float | None = option(
+        "End a run instead when the bound of its force error at --coverage passes this, eV/Å.", None
+    )
+    patience: int = option("Alarms until a run ends.", 5)
+    lost: float = option("A score beyond this multiple of the alarm ends a run at once, and is no candidate.", 2.0)
+    keep_going: bool = option("End a run only when it breaks down.", False)
+    candidates: Path | None = option("Also write the frames worth a label: uncertain, sound, no two alike.", None)
+    min_distance: float = option("Smallest difference of two candidates, Å.", 0.05)
+
+    def dynamics(self) -> "MDSettings":
+        """Of a trajectory; its temperature is set later."""
+        from adaptntk.md.dynamics import MDSettings
+
+        return MDSettings(steps=self.steps, timestep=self.timestep, friction=self.friction, interval=self.every)
+
+    def rules(self) -> "list[Rule]":
+        """The physical rules and one for the uncertainty."""
+        from adaptntk.md.physical_rules import PHYSICAL_RULES
+        from adaptntk.md.rules import ConformalThreshold, ErrorLevel
+
+        if self.keep_going:
+            return [*PHYSICAL_RULES]
+        if self.max_error is not None:
+            return [*PHYSICAL_RULES, ErrorLevel(self.max_error, self.coverage, self.patience, lost=self.lost)]
+        return [*PHYSICAL_RULES, ConformalThreshold(self.coverage, self.patience, lost=self.lost)]
 
 
 @dataclass(frozen=True)
-class MDReport:
+class SimulationReport:
     """What was run, how each trajectory ended, and how many candidates were found (None if not asked for)."""
 
-    jobs: list[MDJob]
-    trajectories: list[Trajectory]
+    settings: SimulationSettings
+    jobs: "list[MDJob]"
+    trajectories: "list[Trajectory]"
     candidates: int | None = None
 
+    def lines(self) -> Iterable[str]:
+        for number, (job, run) in enumerate(zip(self.jobs, self.trajectories, strict=True)):
+            name = f"trajectory {number} (start {job.start_index}, {job.settings.temperature:.0f} K)"
+            how = f"stopped at {run.stopped}" if run.stopped else f"{run.steps:,} steps, no rule broken"
+            sigma = [frame.info["forces_uncertainty"] for frame in run.frames if "forces_uncertainty" in frame.info]
+            largest = f"; largest sigma {max(sigma):.4g} eV/Å" if sigma else ""
+            yield f"{name}: {how}{largest}"
+        if self.candidates is not None:
+            yield f"{self.candidates:,} candidates" + ("" if self.candidates else ": none written")
+        if any(run.frames for run in self.trajectories):
+            yield f"wrote {self.settings.output}" + (f" and {self.settings.candidates}" if self.candidates else "")
 
-def run_simulations(
-    ntk: PathLike,
-    start_file: PathLike,
-    output: PathLike,
-    temperatures: Sequence[float] = (300.0,),
-    settings: MDSettings | None = None,
-    coverage: float = 0.99,
-    max_error: float | None = None,
-    patience: int = 5,
-    lost: float = 2.0,
-    keep_going: bool = False,
-    candidates: PathLike | None = None,
-    min_distance: float = 0.05,
-    model: PathLike | None = None,
-    keys: LabelKeys = STANDARD_KEYS,
-    device: str = "auto",
-    seed: int = 0,
-    memory_budget: int = DEFAULT_BUDGET,
-    progress: Progress = silent,
-) -> MDReport:
-    """``adaptntk md``: watched dynamics from every structure of a file, at every temperature.
 
-    Writes the frames of all trajectories, with their uncertainty, ``trajectory``, ``start`` and ``target_temperature``
-    in ``info``. A start that several trajectories share is written once. The file is complete after each trajectory.
+@verb(SimulationSettings)
+def md(settings: SimulationSettings, show: Show) -> SimulationReport:
+    """Run molecular dynamics from every structure at every temperature, watched.
 
-    Args:
-        settings: of the dynamics; its temperature is replaced by ``temperatures``.
-        coverage: a run ends when the score passes the conformal threshold at this coverage; also the probability
-            stated for ``forces_error_bound``.
-        max_error: end instead when the bound of the force error at that coverage passes this level, eV/Å.
-        patience: alarms until a run ends.
-        lost: a score beyond this multiple of the alarm's threshold ends a run at once, and its frame is no candidate.
-        keep_going: never end a run because of its uncertainty, only when it breaks down.
-        candidates: where to write frames above the conformal threshold that are worth a label (see `collect`); any
-            frames if the uncertainty is not calibrated.
-        min_distance: smallest difference of two candidates, Å.
+    A run ends when its uncertainty passes what is known (see --coverage, --max-error), or at once when atoms fuse, fly
+    away, heat up without limit or are NaN. That is a result: the exit code is 0. Each frame carries the keys that
+    adaptntk score writes, and trajectory, start, step, time (fs), temperature and target_temperature (K).
     """
-    for path in (output, *([candidates] if candidates is not None else [])):
-        check_writable(path)
-    check_coverage(coverage)
-    uncertainty = load_fitted(ntk, model, device, memory_budget)
+    from adaptntk.core.calibration import check_coverage
+    from adaptntk.files import check_writable
+    from adaptntk.md.exploration import plan_trajectories
+    from adaptntk.md.monitor import check_rules
+    from adaptntk.models.protocol import check_species
+    from adaptntk.uncertainty.ntk import NTKUncertainty
+
+    for path in (settings.output, settings.candidates):
+        if path is not None:
+            check_writable(path)
+    check_coverage(settings.coverage)
+    uncertainty = settings.load()
     if not isinstance(uncertainty, NTKUncertainty):
-        raise InputError(f"{ntk}: holds the method {uncertainty.name!r}; simulations are watched with ntk")
-    rules = choose_rules(coverage, max_error, patience, lost, keep_going)
+        raise InputError(f"{settings.ntk}: holds the method {uncertainty.name!r}; simulations are watched with ntk")
+    rules = settings.rules()
     check_rules(rules, uncertainty.calibration)
-    threshold = highest = None
-    if candidates is not None and uncertainty.calibration is not None:
-        threshold = ConformalThreshold(coverage).threshold(uncertainty.calibration)
-        highest = lost * threshold
-    starts = keys.read(start_file, labelled=False)
-    check_species(uncertainty.potential, starts, str(start_file))
-    jobs = plan_trajectories(starts, temperatures, settings or MDSettings(), seed)
+    starts = settings.read(settings.start, labelled=False)
+    check_species(uncertainty.potential, starts, str(settings.start))
+    jobs = plan_trajectories(starts, settings.temperature or (300.0,), settings.dynamics(), settings.seed)
+    trajectories, frames = _simulate(settings, uncertainty, jobs, rules, show)
+    found = None if settings.candidates is None else _collect(settings, uncertainty, frames)
+    return SimulationReport(settings, jobs, trajectories, found)
+
+
+def _simulate(
+    settings: SimulationSettings, uncertainty: "NTKUncertainty", jobs: "list[MDJob]", rules: "list[Rule]", show: Show
+) -> "tuple[list[Trajectory], dict[str, Atoms]]":
+    """Run all trajectories. The file is complete after each; a start that several share is written once."""
+    from adaptntk.data.structures import structure_hash, write_structures
+    from adaptntk.md.dynamics import run_md
 
     trajectories: list[Trajectory] = []
     frames: dict[str, Atoms] = {}
     for number, job in enumerate(jobs):
-        run = run_md(uncertainty, job.start, job.settings, rules, job.seed, coverage, progress)
+        run = run_md(uncertainty, job.start, job.settings, rules, job.seed, settings.coverage, show.progress)
         trajectories.append(run)
+        origin = {"trajectory": number, "start": job.start_index, "target_temperature": job.settings.temperature}
         for frame in run.frames:
-            frame.info |= {
-                "trajectory": number,
-                "start": job.start_index,
-                "target_temperature": job.settings.temperature,
-            }
+            frame.info |= origin
             frames.setdefault(structure_hash(frame), frame)
         if frames:
-            write_structures(output, frames.values())
-    if candidates is None:
-        return MDReport(jobs, trajectories)
+            write_structures(settings.output, frames.values())
+    return trajectories, frames
+
+
+def _collect(settings: SimulationSettings, uncertainty: "NTKUncertainty", frames: "dict[str, Atoms]") -> int:
+    """Write the frames that are worth a label; any of them if the uncertainty is not calibrated."""
+    from adaptntk.data.structures import write_structures
+    from adaptntk.md.exploration import collect
+    from adaptntk.md.rules import ConformalThreshold
+
+    assert settings.candidates is not None
+    threshold = highest = None
+    if uncertainty.calibration is not None:
+        threshold = ConformalThreshold(settings.coverage).threshold(uncertainty.calibration)
+        highest = settings.lost * threshold
     known = {*uncertainty.train_hashes, *uncertainty.calibration_hashes}
-    found = collect(frames.values(), threshold, known, min_distance, highest=highest)
+    found = collect(frames.values(), threshold, known, settings.min_distance, highest=highest)
     if found:
-        write_structures(Path(candidates), found)
-    return MDReport(jobs, trajectories, len(found))
-
-
-def choose_rules(coverage: float, max_error: float | None, patience: int, lost: float, keep_going: bool) -> list[Rule]:
-    """The physical rules and one for the uncertainty."""
-    if keep_going:
-        return [*PHYSICAL_RULES]
-    if max_error is not None:
-        return [*PHYSICAL_RULES, ErrorLevel(max_error, coverage, patience, lost=lost)]
-    return [*PHYSICAL_RULES, ConformalThreshold(coverage, patience, lost=lost)]
+        write_structures(settings.candidates, found)
+    return len(found)

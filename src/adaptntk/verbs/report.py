@@ -1,32 +1,46 @@
-"""``adaptntk report`` and ``adaptntk status``"""
+"""``adaptntk report``"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from adaptntk.files import check_writable, write_atomically
-from adaptntk.report.run_directory import read_run
-from adaptntk.report.run_progress import Status, status_of
-from adaptntk.verbs.labels import PathLike
+from adaptntk.progress import Show
+from adaptntk.verbs.settings import option, verb
+from adaptntk.verbs.shared import RunFolder
 
 
-def write_report(run: PathLike, output: PathLike | None = None, beside: Sequence[PathLike] = ()) -> Path:
-    """``adaptntk report``: one self-contained HTML page from a run directory, finished or not.
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings(RunFolder):
+    """Which campaigns the page is about."""
 
-    Args:
-        run: the folder of the campaign.
-        output: the page; ``report.html`` in the folder by default.
-        beside: folders of other campaigns, whose learning curves are drawn too.
+    beside: tuple[Path, ...] = option("Another campaign to draw into the learning curve; may be repeated.", ())
+    output: Path | None = option("The page; report.html in the folder by default.", None, short="-o")
+
+
+@dataclass(frozen=True)
+class PageReport:
+    """The page that was written."""
+
+    path: Path
+
+    def lines(self) -> Iterable[str]:
+        yield f"wrote {self.path} ({self.path.stat().st_size / 1e6:.1f} MB)"
+
+
+@verb(ReportSettings)
+def report(settings: ReportSettings, show: Show) -> PageReport:
+    """Write one HTML page about a campaign, finished or not; it needs no network.
+
+    Learning curve, uncertainty against error, where the labels went, information, time, failures, and a viewer of
+    candidates and picks.
     """
-    from adaptntk.report.campaign import campaign_page  # draws figures: not needed for the status
+    from adaptntk.files import check_writable, write_atomically
+    from adaptntk.report.campaign import campaign_page
+    from adaptntk.report.run_directory import read_run
 
-    path = Path(run) / "report.html" if output is None else Path(output)
-    content = read_run(run)
+    path = settings.run / "report.html" if settings.output is None else settings.output
+    content = read_run(settings.run)
     check_writable(path)
-    page = campaign_page(content, [read_run(other) for other in beside])
+    page = campaign_page(content, [read_run(other) for other in settings.beside])
     write_atomically(path, lambda temporary: temporary.write_text(page, encoding="utf-8"))
-    return path
-
-
-def campaign_status(run: PathLike) -> Status:
-    """``adaptntk status``: what a campaign has done so far, and which step of which round is unfinished."""
-    return status_of(read_run(run))
+    return PageReport(path)

@@ -1,39 +1,53 @@
 """``adaptntk select``"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from ase import Atoms
 
-from adaptntk.core.blocks import Rows
-from adaptntk.core.calibration import check_coverage
-from adaptntk.core.posterior import Posterior, principal_plane
-from adaptntk.core.selection import registry as selectors
-from adaptntk.core.selection.greedy import by_score
-from adaptntk.core.selection.problem import Constraints, Selection
-from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.files import check_writable, write_table
-from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import check_species
-from adaptntk.progress import Progress, silent
-from adaptntk.report.figures import draw_selection
-from adaptntk.uncertainty.calibrated import CalibratedMethod
-from adaptntk.uncertainty.load import Fitted, load_fitted
-from adaptntk.uncertainty.ntk import NTKUncertainty, Scores
-from adaptntk.verbs.labels import STANDARD_KEYS, LabelKeys, PathLike
+from adaptntk.progress import Show
 from adaptntk.verbs.score import annotate, announce, refuse_store, size_correlation
+from adaptntk.verbs.settings import argument, option, verb
+from adaptntk.verbs.shared import Coverage, FittedFile, Seed, Store, size_line
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from adaptntk.core.blocks import Rows
+    from adaptntk.core.selection.problem import Constraints, Selection
+    from adaptntk.uncertainty.calibrated import CalibratedMethod
+    from adaptntk.uncertainty.load import Fitted
+    from adaptntk.uncertainty.ntk import NTKUncertainty, Scores
 
 # Candidates drawn on the map of a selection, at most.
 _LARGEST_MAP = 20_000
 
 
+@dataclass(frozen=True, kw_only=True)
+class SelectSettings(FittedFile, Coverage, Seed, Store):
+    """From what is selected, how much and how."""
+
+    pool: Path = argument("Candidate structures (extxyz).")
+    output: Path = option("The extxyz file to write.", short="-o")
+    count: int = option("How many structures to pick.", 50, short="-n")
+    rule: str = option(
+        "adaptntk (scores updated after each pick), topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, bait or random.",
+        "adaptntk",
+        flag="--method",
+    )
+    exclude: tuple[Path, ...] = option("Files of structures labelled already; repeatable.", ())
+    min_separation: float = option("Smallest distance of two picks in feature space: 0 the same, 1 unrelated.", 0.0)
+    per_group_max: tuple[str, int] | None = option(
+        "At most N picks with the same value of KEY in the comment line.", None, metavar="KEY N"
+    )
+    figure: Path | None = option("Also draw the pool and the picks (PNG, and a CSV beside it).", None)
+
+
 @dataclass(frozen=True)
-class SelectionReport:
+class SelectReport:
     """The batch, and how much it depends on the sketch.
 
     ``smallest_gap`` is the corollary's margin over all picks, from the sketched scores; when it exceeds the
@@ -41,142 +55,194 @@ class SelectionReport:
     then ``sketch_overlap`` says how much the batches of the sketch's two halves have in common.
     """
 
-    batch: list[Atoms]
-    selection: Selection
-    scores: Scores
+    settings: SelectSettings
+    batch: "list[Atoms]"
+    selection: "Selection"
+    scores: "Scores"
     excluded: int
     correlation_with_size: float
     smallest_gap: float | None = None
     sketch_error: float | None = None
     sketch_overlap: float | None = None
 
+    def lines(self) -> Iterable[str]:
+        scores, pool_size = self.selection.scores, len(self.scores.variance)
+        known = f" ({self.excluded:,} excluded: labelled already)" if self.excluded else ""
+        yield f"picked {len(scores)} of {pool_size - self.excluded:,} candidates{known}"
+        yield f"U at the time of picking: {scores[0]:.4g} (first) .. {scores[-1]:.4g} (last)"
+        if self.smallest_gap is not None and self.sketch_error is not None:
+            if self.smallest_gap > self.sketch_error:
+                verdict = "exact scores should give the same batch"
+            else:
+                verdict = "corollary not triggered, exact scores may choose between equals differently"
+            yield f"smallest decision gap {self.smallest_gap:.2g}, sketch error {self.sketch_error:.2g}: {verdict}"
+        yield size_line(self.correlation_with_size)
+        if self.sketch_overlap is not None:
+            yield f"batches of the sketch's two halves overlap by {self.sketch_overlap:.2f} (Jaccard)"
+        figure = self.settings.figure
+        yield f"wrote {self.settings.output}" + (f" and {figure}" if figure else "")
 
-def select_batch(
-    ntk: PathLike,
-    pool_file: PathLike,
-    count: int,
-    output: PathLike,
-    method: str = "adaptntk",
-    model: PathLike | None = None,
-    exclude_files: Sequence[PathLike] = (),
-    min_separation: float = 0.0,
-    per_group_max: tuple[str, int] | None = None,
-    figure: PathLike | None = None,
-    coverage: float = 0.9,
-    keys: LabelKeys = STANDARD_KEYS,
-    device: str = "auto",
-    seed: int = 0,
-    store: PathLike | None = None,
-    memory_budget: int = DEFAULT_BUDGET,
-    progress: Progress = silent,
-) -> SelectionReport:
-    """``adaptntk select``: write the structures worth labelling next, in the order of picking.
 
-    Besides the keys of `score_structures` (before the batch) each frame carries ``ntk_pick`` (1, 2, ...),
-    ``ntk_score`` (U at the time of picking) and ``ntk_pool_index``. With ``store``, a folder, features are kept there
-    and found again, also after an interruption, and need not fit into memory.
+@verb(SelectSettings)
+def select(settings: SelectSettings, show: Show) -> SelectReport:
+    """Write the structures worth labelling next, in the order of picking.
+
+    Structures of the training set are never picked. Each frame carries pick (1, 2, ...), pick_score (U at
+    the time of picking), pool_index, and the keys that adaptntk score writes.
     """
-    check_writable(output)
-    check_coverage(coverage)
-    selectors.check_selector(method)
-    if figure is not None:
-        check_writable(figure)
-        if Path(figure).suffix != ".png":
-            raise InputError(f"the figure must be a .png file, not {figure}")
-    uncertainty = load_fitted(ntk, model, device, memory_budget)
+    from adaptntk.data.structures import write_structures
+    from adaptntk.models.protocol import check_species
+    from adaptntk.uncertainty.calibrated import CalibratedMethod
+
+    _check(settings)
+    uncertainty = settings.load()
     if isinstance(uncertainty, CalibratedMethod):
-        _check_scores_suffice(uncertainty, method, min_separation, figure, store)
-    pool = keys.open(pool_file, memory_budget)
-    check_species(uncertainty.potential, pool, str(pool_file))
-    known = [structure_hash(a) for path in exclude_files for a in keys.read(path, labelled=False, unique=False)]
-    excluded = uncertainty.excluded(pool, known)
-    if count > 0 and len(pool) - sum(excluded) < count:
-        raise InputError(
-            f"{pool_file}: {count} structures asked for, but only {len(pool) - sum(excluded)} of {len(pool)} are "
-            "candidates (the others are labelled already)"
-        )
-    groups, limit = _groups(pool, per_group_max, str(pool_file))
-    constraints = Constraints(excluded, min_separation, groups, limit)
-    constraints.check(count, len(pool))
+        _check_scores_suffice(uncertainty, settings)
+    pool = settings.open(settings.pool)
+    check_species(uncertainty.potential, pool, str(settings.pool))
+    constraints = _constraints(settings, uncertainty, pool)
     if isinstance(uncertainty, CalibratedMethod):
-        scores = uncertainty.score(pool, str(pool_file), progress)
-        selection = by_score(method, torch.from_numpy(scores.variance), count, constraints, seed)
-        batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
-        write_structures(output, batch)
-        return SelectionReport(batch, selection, scores, sum(excluded), size_correlation(scores, pool))
-    announce(uncertainty, pool, memory_budget, kept=store is None)
-    rows: Rows
-    if store is None:
-        rows = uncertainty.features_of(pool, str(pool_file), progress)
+        report = _select_by_score(settings, uncertainty, pool, constraints, show)
     else:
-        rows = uncertainty.stored_features(pool, uncertainty.open_store(store), str(pool_file), progress)
-    selection = uncertainty.select_features(rows, count, method, constraints, seed)
-    scores = uncertainty.score_features(rows, pool)
-    batch = _picked_frames(pool, selection, uncertainty, scores, coverage)
-    sequential = method == "adaptntk"
-    report = SelectionReport(
-        batch,
-        selection,
-        scores,
-        sum(excluded),
-        size_correlation(scores, pool),
-        min(selection.gaps) if sequential else None,
-        uncertainty.sketch_advice.error if uncertainty.sketch_advice else None,
-        uncertainty.sketch_overlap(rows, count, constraints) if sequential else None,
-    )
-    write_structures(output, batch)
-    if figure is not None:
-        table = Path(figure).with_suffix(".csv")
-        write_table(table, _selection_columns(uncertainty, rows, selection, scores))
-        draw_selection(table)
+        report = _select_by_features(settings, uncertainty, pool, constraints, show)
+    write_structures(settings.output, report.batch)
     return report
 
 
-def _check_scores_suffice(
-    uncertainty: CalibratedMethod, method: str, min_separation: float, figure: PathLike | None, store: PathLike | None
-) -> None:
+def _check(settings: SelectSettings) -> None:
+    """Refuse what can be refused before anything is read."""
+    from adaptntk.core.calibration import check_coverage
+    from adaptntk.core.selection.registry import check_selector
+    from adaptntk.files import check_writable
+
+    check_writable(settings.output)
+    check_coverage(settings.coverage)
+    check_selector(settings.rule)
+    if settings.figure is not None:
+        check_writable(settings.figure)
+        if settings.figure.suffix != ".png":
+            raise InputError(f"the figure must be a .png file, not {settings.figure}")
+
+
+def _check_scores_suffice(uncertainty: "CalibratedMethod", settings: SelectSettings) -> None:
     """Refuse what needs features: other methods have only scores."""
-    refuse_store(uncertainty, store)
-    if method not in ("topb", "random"):
+    refuse_store(uncertainty.name, settings.store)
+    if settings.rule not in ("topb", "random"):
         raise InputError(
-            f"--method {method} needs features, and {uncertainty.name} has only scores: use --method topb or random"
+            f"--method {settings.rule} needs features, and {uncertainty.name} has only scores: use --method topb or "
+            "random"
         )
-    for option, wanted in (("--min-separation", min_separation > 0), ("--figure", figure is not None)):
+    for name, wanted in (("--min-separation", settings.min_separation > 0), ("--figure", settings.figure is not None)):
         if wanted:
-            raise InputError(f"{option} needs features, and {uncertainty.name} has only scores: leave it out")
+            raise InputError(f"{name} needs features, and {uncertainty.name} has only scores: leave it out")
+
+
+def _constraints(settings: SelectSettings, uncertainty: "Fitted", pool: "Sequence[Atoms]") -> "Constraints":
+    from adaptntk.core.selection.problem import Constraints
+    from adaptntk.data.structures import structure_hash
+
+    frames = (a for path in settings.exclude for a in settings.read(path, labelled=False, unique=False))
+    excluded = uncertainty.excluded(pool, [structure_hash(atoms) for atoms in frames])
+    left = len(pool) - sum(excluded)
+    if settings.count > 0 and left < settings.count:
+        raise InputError(
+            f"{settings.pool}: {settings.count} structures asked for, but only {left} of {len(pool)} are candidates "
+            "(the others are labelled already)"
+        )
+    groups, limit = None, None
+    if settings.per_group_max is not None:
+        key, limit = settings.per_group_max
+        groups = _groups(pool, key, settings.pool)
+    constraints = Constraints(excluded, settings.min_separation, groups, limit)
+    constraints.check(settings.count, len(pool))
+    return constraints
+
+
+def _groups(pool: "Sequence[Atoms]", key: str, name: Path) -> list[str]:
+    for index, atoms in enumerate(pool):
+        if key not in atoms.info:
+            raise InputError(f"{name}, frame {index}: no {key!r} to group by; every frame needs it in its comment line")
+    return [str(atoms.info[key]) for atoms in pool]
+
+
+def _select_by_score(
+    settings: SelectSettings,
+    uncertainty: "CalibratedMethod",
+    pool: "Sequence[Atoms]",
+    constraints: "Constraints",
+    show: Show,
+) -> SelectReport:
+    import torch
+
+    from adaptntk.core.selection.greedy import by_score
+
+    scores = uncertainty.score(pool, str(settings.pool), show.progress)
+    variance = torch.from_numpy(scores.variance)
+    selection = by_score(settings.rule, variance, settings.count, constraints, settings.seed)
+    batch = _picked_frames(pool, selection, uncertainty, scores, settings.coverage)
+    excluded = sum(constraints.excluded or ())
+    return SelectReport(settings, batch, selection, scores, excluded, size_correlation(scores, pool))
+
+
+def _select_by_features(
+    settings: SelectSettings,
+    uncertainty: "NTKUncertainty",
+    pool: "Sequence[Atoms]",
+    constraints: "Constraints",
+    show: Show,
+) -> SelectReport:
+    from adaptntk.files import write_table
+    from adaptntk.report.figures import draw_selection
+
+    announce(uncertainty, pool, settings.memory_budget, kept=settings.store is None)
+    rows: Rows
+    if settings.store is None:
+        rows = uncertainty.features_of(pool, str(settings.pool), show.progress)
+    else:
+        store = uncertainty.open_store(settings.store)
+        rows = uncertainty.stored_features(pool, store, str(settings.pool), show.progress)
+    selection = uncertainty.select_features(rows, settings.count, settings.rule, constraints, settings.seed)
+    scores = uncertainty.score_features(rows, pool)
+    if settings.figure is not None:
+        table = settings.figure.with_suffix(".csv")
+        write_table(table, _selection_columns(uncertainty, rows, selection, scores))
+        draw_selection(table)
+    sequential = settings.rule == "adaptntk"
+    return SelectReport(
+        settings,
+        _picked_frames(pool, selection, uncertainty, scores, settings.coverage),
+        selection,
+        scores,
+        sum(constraints.excluded or ()),
+        size_correlation(scores, pool),
+        min(selection.gaps) if sequential else None,
+        uncertainty.sketch_advice.error if uncertainty.sketch_advice else None,
+        uncertainty.sketch_overlap(rows, settings.count, constraints) if sequential else None,
+    )
 
 
 def _picked_frames(
-    pool: Sequence[Atoms], selection: Selection, uncertainty: Fitted, scores: Scores, coverage: float
-) -> list[Atoms]:
+    pool: "Sequence[Atoms]", selection: "Selection", uncertainty: "Fitted", scores: "Scores", coverage: float
+) -> "list[Atoms]":
     batch = []
     for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
-        atoms = pool[index].copy()
-        annotate(atoms, uncertainty, scores, index, coverage)
-        atoms.info |= {"ntk_pick": turn, "ntk_score": score, "ntk_pool_index": index}
+        atoms = annotate(pool[index].copy(), uncertainty, scores, index, coverage)
+        atoms.info |= {"pick": turn, "pick_score": score, "pool_index": index}
         batch.append(atoms)
     return batch
 
 
-def _groups(
-    pool: Sequence[Atoms], per_group_max: tuple[str, int] | None, name: str
-) -> tuple[list[str] | None, int | None]:
-    if per_group_max is None:
-        return None, None
-    key, limit = per_group_max
-    for index, atoms in enumerate(pool):
-        if key not in atoms.info:
-            raise InputError(f"{name}, frame {index}: no {key!r} to group by; every frame needs it in its comment line")
-    return [str(atoms.info[key]) for atoms in pool], limit
-
-
 def _selection_columns(
-    uncertainty: NTKUncertainty, rows: Rows, selection: Selection, scores: Scores
+    uncertainty: "NTKUncertainty", rows: "Rows", selection: "Selection", scores: "Scores"
 ) -> dict[str, Sequence[Any]]:
     """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked).
 
     Of a large pool, a random part and the picks.
     """
+    import torch
+
+    from adaptntk.core.posterior import Posterior, principal_plane
+
     shown = np.arange(len(rows))
     if len(rows) > _LARGEST_MAP:
         drawn = np.random.default_rng(0).choice(len(rows), _LARGEST_MAP, replace=False)
@@ -192,8 +258,8 @@ def _selection_columns(
         "pool_index": shown.tolist(),
         "map_x": places[:, 0].tolist(),
         "map_y": places[:, 1].tolist(),
-        "ntk_variance": scores.variance[shown].tolist(),
+        "variance": scores.variance[shown].tolist(),
         "forces_uncertainty": sigma[shown].tolist(),
         "pick": turn[shown].tolist(),
-        "ntk_score": at_turn[shown].tolist(),
+        "pick_score": at_turn[shown].tolist(),
     }

@@ -1,27 +1,116 @@
 """``adaptntk train``"""
 
-from collections.abc import Callable
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from adaptntk.data.splits import check_disjoint
-from adaptntk.files import check_writable
-from adaptntk.training.loop import PRESETS, EpochReport, Recipe, Trained, train
-from adaptntk.verbs.labels import STANDARD_KEYS, LabelKeys, PathLike
+from adaptntk.errors import InputError
+from adaptntk.progress import Show
+from adaptntk.verbs.settings import option, verb
+from adaptntk.verbs.shared import Device, LabelNames, Seed
+
+if TYPE_CHECKING:
+    from adaptntk.training.loop import EpochReport, Recipe, Trained
+
+log = logging.getLogger(__name__)
 
 
-def train_model(
-    train_file: PathLike,
-    valid_file: PathLike,
-    output: PathLike,
-    recipe: Recipe = PRESETS["small"],
-    keys: LabelKeys = STANDARD_KEYS,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str = "float32",
-    resume: bool = False,
-    on_epoch: Callable[[EpochReport], None] = lambda report: None,
-) -> Trained:
-    """``adaptntk train``: train a MACE network on labelled files and write a stock ``.model``."""
-    check_writable(output)
-    sets = keys.read(train_file), keys.read(valid_file)
-    check_disjoint({f"--train {train_file}": sets[0], f"--valid {valid_file}": sets[1]})
-    return train(*sets, output, recipe, seed, device, dtype, resume, on_epoch)
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(LabelNames, Device, Seed):
+    """Files and recipe of a training."""
+
+    train: Path = option("Labelled training structures (extxyz).")
+    valid: Path = option("Labelled validation structures.")
+    output: Path = option("The .model file to write.", short="-o")
+    preset: str = option("small (fast on a CPU), paper (for a GPU), or tiny (a toy).", "small")
+    epochs: int | None = option("Override the preset.", None)
+    batch_size: int | None = option("Override the preset.", None)
+    learning_rate: float | None = option("Override the preset.", None)
+    energy_loss: str = option("Energy error per_atom (as in MACE) or total.", "per_atom")
+    energy_reference: str | None = option(
+        "Count energies from elements (least squares) or from the mean per atom.",
+        None,
+        default_text="mean for paper, else elements",
+    )
+    resume: bool = option("Go on from the last epoch's checkpoint.", False)
+    dtype: str = option("float32 or float64.", "float32")
+
+    def recipe(self) -> "Recipe":
+        """The preset with what was overridden."""
+        from adaptntk.training.loop import find_preset
+
+        recipe = find_preset(self.preset, self.epochs)
+        reference = self.energy_reference or ("elements" if recipe.element_energies else "mean")
+        return dataclasses.replace(
+            recipe,
+            batch_size=recipe.batch_size if self.batch_size is None else self.batch_size,
+            learning_rate=recipe.learning_rate if self.learning_rate is None else self.learning_rate,
+            per_atom_energy=_second("--energy-loss", self.energy_loss, ("total", "per_atom")),
+            element_energies=_second("--energy-reference", reference, ("mean", "elements")),
+        )
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """The network that was written, and how good it is."""
+
+    trained: "Trained"
+    output: Path
+
+    def lines(self) -> Iterable[str]:
+        epoch = "" if self.trained.best_epoch is None else f" epoch {self.trained.best_epoch},"
+        yield (
+            f"wrote {self.output}:{epoch} validation force RMSE {self.trained.force_rmse:.4f} eV/Å, "
+            f"energy RMSE {1000 * self.trained.energy_rmse_per_atom:.2f} meV/atom"
+        )
+
+
+@verb(TrainSettings)
+def train(settings: TrainSettings, show: Show) -> TrainReport:
+    """Train a MACE network with the paper's recipe and write a stock .model file."""
+    from adaptntk.data.splits import check_disjoint
+    from adaptntk.files import check_writable
+    from adaptntk.training.loop import train as train_network
+
+    recipe = settings.recipe()
+    check_writable(settings.output)
+    sets = settings.read(settings.train), settings.read(settings.valid)
+    check_disjoint({f"--train {settings.train}": sets[0], f"--valid {settings.valid}": sets[1]})
+    trained = train_network(
+        *sets, settings.output, recipe, settings.seed, settings.device, settings.dtype, settings.resume, _log_epochs()
+    )
+    return TrainReport(trained, settings.output)
+
+
+def _log_epochs() -> "Callable[[EpochReport], None]":
+    """Tells of an epoch now and then, with the time left."""
+    reports: list[EpochReport] = []
+
+    def tell(report: "EpochReport") -> None:
+        reports.append(report)
+        if report.epoch in (1, report.epochs) or report.epoch % max(1, report.epochs // 20) == 0:
+            recent = reports[-5:]
+            log.info("%s", epoch_line(report, sum(r.seconds for r in recent) / len(recent)))
+
+    return tell
+
+
+def epoch_line(report: "EpochReport", seconds: float) -> str:
+    """How an epoch went; with so many seconds for each of the others, how long it will take."""
+    left = round(seconds * (report.epochs - report.epoch))
+    errors = report.validation
+    return (
+        f"epoch {report.epoch:4d}/{report.epochs}  loss {report.train_loss:.5f}  validation: "
+        f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom  "
+        f"{report.seconds:.1f} s/epoch, {left // 60}:{left % 60:02d} left"
+    )
+
+
+def _second(name: str, value: str, allowed: tuple[str, str]) -> bool:
+    """Whether the second of two values was chosen."""
+    if value not in allowed:
+        raise InputError(f"unknown {name} {value!r}: choose {allowed[1]} or {allowed[0]}")
+    return value == allowed[1]

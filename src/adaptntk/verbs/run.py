@@ -1,0 +1,68 @@
+"""``adaptntk run``"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adaptntk.progress import Show
+from adaptntk.verbs.settings import argument, option, verb
+from adaptntk.verbs.shared import Workers
+
+if TYPE_CHECKING:
+    from adaptntk.campaign.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(Workers):
+    """Which campaign, and where it runs."""
+
+    config: Path = argument("See adaptntk config template.", metavar="CAMPAIGN.YAML")
+    resume: bool = option("Go on with a campaign that was begun.", False)
+    output: Path | None = option("The run directory, instead of the file's.", None, short="-o")
+    executor: str | None = option("serial, local or dask, instead of the file's.", None)
+    device: str | None = option("auto, cpu, cuda, cuda:1, ..., instead of the file's.", None)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Where everything is, and why the campaign ended."""
+
+    folder: Path
+    verdict: "Verdict"
+
+    def lines(self) -> Iterable[str]:
+        yield f"stop ({self.verdict.reason}): {self.verdict.text}"
+        yield f"everything is in {self.folder}; next: adaptntk report {self.folder}"
+
+
+@verb(RunSettings)
+def run(settings: RunSettings, show: Show) -> RunReport:
+    """Run a campaign: explore, select, label, retrain, until its verdict. Can be interrupted at any moment."""
+    from adaptntk.campaign.loop import run_campaign
+
+    folder, verdict = run_campaign(
+        settings.config,
+        settings.resume,
+        settings.executor,
+        settings.workers,
+        settings.scheduler,
+        settings.device,
+        settings.output,
+        show.progress,
+        lambda summary: show.line(round_line(summary)),
+    )
+    return RunReport(folder, verdict)
+
+
+def round_line(summary: dict[str, Any]) -> str:
+    """What came out of a round."""
+    errors, labels = summary["errors"], summary["labels"]
+    told = summary["information_per_label"]
+    parts = f"{labels['train']} train, {labels['valid']} valid, {labels['holdout']} hold-out"
+    return (
+        f"round {summary['round']}: {summary['labels_spent']} labels bought ({parts}; {labels['quarantined']} failed), "
+        f"force RMSE {errors['force_rmse']:.4f} eV/Å "
+        f"({errors['force_rmse_low']:.4f} .. {errors['force_rmse_high']:.4f})"
+        + ("" if told is None else f", {told:.2f} nats per label")
+    )

@@ -1,0 +1,138 @@
+"""A verb is a frozen dataclass of settings and one function; the command line is made from both.
+
+A field holds its type, its default and its help in one place. `option` and `argument` make such fields.
+"""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from adaptntk.progress import SILENT, Show
+
+
+@dataclass(frozen=True)
+class Description:
+    """How a field looks on the command line.
+
+    Args:
+        help: one line.
+        argument: stands without a name before it.
+        flag: its name, where that is not the name of the field.
+        short: one letter for it.
+        metavar: what stands for the value.
+        default_text: what to say of a default that is computed.
+        least: the smallest number that is taken.
+        methods: what it is for, see `adaptntk fit`.
+    """
+
+    help: str
+    argument: bool = False
+    flag: str | None = None
+    short: str | None = None
+    metavar: str | None = None
+    default_text: str | None = None
+    least: int | None = None
+    methods: str | None = None
+
+
+def option(help: str, default: Any = MISSING, **how: Any) -> Any:
+    """A field that is an option; without a default it must be given."""
+    return field(default=default, metadata={"description": Description(help, **how)})
+
+
+def argument(help: str, default: Any = MISSING, **how: Any) -> Any:
+    """A field that is an argument: on the command line it has no name."""
+    return field(default=default, metadata={"description": Description(help, argument=True, **how)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Base of the settings of every verb; an option written here is one of all verbs."""
+
+    def __post_init__(self) -> None:
+        """Paths may be given as strings, and several values as any iterable."""
+        for name, kind in typing.get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _as_declared(value, kind))
+
+    def check_given(self, given: Iterable[str]) -> None:
+        """Refuse fields that were set and do not belong together."""
+
+
+def describe(settings: type[Settings]) -> list[tuple["dataclasses.Field[Any]", Description]]:
+    """The fields in the order of the command line.
+
+    Arguments, those of the base first; then options: those that must be given, those of the verb, those it shares.
+    """
+    bases = settings.__mro__
+    declared = {name: depth for depth, base in reversed([*enumerate(bases)]) for name in inspect.get_annotations(base)}
+
+    def place(pair: tuple["dataclasses.Field[Any]", Description]) -> tuple[bool, bool, int]:
+        item, about = pair
+        depth = declared[item.name]
+        return not about.argument, item.default is not MISSING, -depth if about.argument else depth
+
+    return sorted(((item, item.metadata["description"]) for item in fields(settings)), key=place)
+
+
+def required_type(kind: Any) -> Any:
+    """``X`` for ``X | None``."""
+    if isinstance(kind, types.UnionType):
+        (kind,) = (part for part in typing.get_args(kind) if part is not type(None))
+    return kind
+
+
+def item_type(kind: Any) -> Any | None:
+    """``X`` for ``tuple[X, ...]``: a field with any number of values."""
+    parts = typing.get_args(required_type(kind))
+    return parts[0] if len(parts) == 2 and parts[1] is Ellipsis else None
+
+
+def _as_declared(value: Any, kind: Any) -> Any:
+    item = item_type(kind)
+    if item is not None:
+        return tuple(_as_declared(part, item) for part in value)
+    return Path(value) if required_type(kind) is Path else value
+
+
+class Report(Protocol):
+    """What a verb returns."""
+
+    def lines(self) -> Iterable[Any]:
+        """What the command line prints: text, or a table of the package rich."""
+
+
+S = TypeVar("S", bound=Settings)
+R = TypeVar("R", bound=Report)
+
+
+class Verb(Generic[S, R]):
+    """A verb as a function: ``score(ScoreSettings(...))``, or ``score(ntk="a.ntk", structures="pool.xyz", ...)``."""
+
+    def __init__(self, settings: type[S], function: Callable[[S, Show], R]) -> None:
+        self.settings, self.function = settings, function
+        self.name, self.help = function.__name__, function.__doc__ or ""
+        options = "\n".join(f"    {item.name}: {about.help}" for item, about in describe(settings))
+        self.__doc__ = f"{self.help}\n\nKeyword arguments, which are the fields of `{settings.__name__}`:\n\n{options}"
+
+    def __call__(self, settings: S | None = None, *, show: Show = SILENT, **options: Any) -> R:
+        if settings is None:
+            settings = self.settings(**options)
+            settings.check_given(options)
+        elif options:
+            settings = dataclasses.replace(settings, **options)
+        return self.function(settings, show)
+
+    def __repr__(self) -> str:
+        return f"<verb {self.name}>"
+
+
+def verb(settings: type[S]) -> Callable[[Callable[[S, Show], R]], Verb[S, R]]:
+    """Decorates the function of a verb."""
+    return lambda function: Verb(settings, function)

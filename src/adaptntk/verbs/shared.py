@@ -1,0 +1,124 @@
+"""Options that several verbs share: written once, spelled and explained the same everywhere."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adaptntk.errors import InputError
+from adaptntk.memory import GIBIBYTE
+from adaptntk.verbs.settings import Settings, argument, option
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from adaptntk.uncertainty.load import Fitted
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelNames(Settings):
+    """What the labels are called in the files."""
+
+    energy_key: str = option("Name of the energy label (eV) in the files.", "REF_energy")
+    forces_key: str = option("Name of the forces label (eV/Å) in the files.", "REF_forces")
+
+    def read(self, path: Path, labelled: bool = True, unique: bool = True) -> "list[Atoms]":
+        """Read and check a file."""
+        from adaptntk.data.structures import read_structures
+
+        return read_structures(path, self.energy_key, self.forces_key, labelled, unique)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device(Settings):
+    """Where networks are evaluated."""
+
+    device: str = option("auto, cpu, cuda, cuda:1, ...", "auto")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed(Settings):
+    """What fixes chance."""
+
+    seed: int = option("Seed of everything random in this step.", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(Settings):
+    """How much may be kept."""
+
+    memory: float = option("Memory budget in GiB.", 4.0)
+
+    @property
+    def memory_budget(self) -> int:
+        """In bytes."""
+        if not 0 < self.memory < 1e6:
+            raise InputError(f"the memory budget must be a positive number of GiB, not {self.memory}")
+        return int(self.memory * GIBIBYTE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSize(Settings):
+    """How many structures at a time."""
+
+    batch_size: int = option("Structures per batch when energies and forces are predicted.", 16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage(Settings):
+    """What a bound promises."""
+
+    coverage: float = option("Probability stated for forces_error_bound.", 0.9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store(Settings):
+    """Where features are kept."""
+
+    store: Path | None = option(
+        "Folder in which features are kept and found again: for pools larger than memory, and to go on after an "
+        "interruption.",
+        None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers(Settings):
+    """Who works side by side."""
+
+    workers: int | None = option("How many work side by side.", None, least=1, default_text="one per core")
+    scheduler: str | None = option("Of a running Dask scheduler.", None, metavar="ADDRESS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedFile(LabelNames, Device, Memory):
+    """A fitted uncertainty, as `adaptntk fit` wrote it, and what its files of structures are read with."""
+
+    ntk: Path = argument("The .ntk file that adaptntk fit wrote.")
+    model: Path | None = option("The model, when it is not where it was when the .ntk file was written.", None)
+
+    def load(self) -> "Fitted":
+        """The uncertainty with its model."""
+        from adaptntk.uncertainty.load import load_fitted
+
+        return load_fitted(self.ntk, self.model, self.device, self.memory_budget)
+
+    def open(self, path: Path) -> "Sequence[Atoms]":
+        """Check a file of structures; a large one is read again a frame at a time, when it is needed."""
+        from adaptntk.data.structure_file import open_structures
+
+        return open_structures(path, self.energy_key, self.forces_key, memory_budget=self.memory_budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolder(Settings):
+    """A campaign that was begun."""
+
+    run: Path = argument("The run directory of a campaign.")
+
+
+def size_line(correlation: float | None) -> str:
+    """How far the score follows the number of atoms."""
+    if correlation is None or correlation != correlation:
+        return "all structures have the same number of atoms"
+    return f"rank correlation of U with the number of atoms: {correlation:.2f}"

@@ -1,0 +1,47 @@
+"""``adaptntk status``"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from adaptntk.progress import Show
+from adaptntk.verbs.settings import verb
+from adaptntk.verbs.shared import RunFolder
+
+if TYPE_CHECKING:
+    from adaptntk.report.run_progress import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusSettings(RunFolder):
+    """Which campaign."""
+
+
+@dataclass(frozen=True)
+class StatusReport:
+    """Where a campaign stands."""
+
+    status: "Status"
+
+    def lines(self) -> Iterable[Any]:
+        from rich import box
+        from rich.table import Table
+
+        yield self.status.title
+        table = Table(box=box.SIMPLE)
+        for name in self.status.table.heading:
+            table.add_column(name, no_wrap=True)
+        for row in self.status.table.rows:
+            table.add_row(*row)
+        if self.status.table.rows:
+            yield table
+        yield from self.status.lines
+
+
+@verb(StatusSettings)
+def status(settings: StatusSettings, show: Show) -> StatusReport:
+    """Show where a campaign stands: rounds, labels, errors, time, and what it is doing now."""
+    from adaptntk.report.run_directory import read_run
+    from adaptntk.report.run_progress import status_of
+
+    return StatusReport(status_of(read_run(settings.run)))
