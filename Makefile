@@ -9,7 +9,10 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 # As many processes as cores with one thread each; what is costly to make is shared on disk (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: install demo test test-all lint format clean
+LOWEST := .venv-lowest
+LOWEST_INSTALL := $(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt
+
+.PHONY: install demo test test-all test-lowest lint format clean
 
 install: $(STAMP)
 
@@ -26,9 +29,22 @@ demo: install
 test: install
 	$(PYTEST)
 
-# What `make test` leaves out.
+# What `make test` leaves out: the long tests, and the lowest versions that pyproject.toml allows.
 test-all: install
 	$(PYTEST) -m long
+	$(MAKE) test-lowest
+
+test-lowest: $(LOWEST)/.installed
+	# Without the packages that ours are compared with.
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -k "not bmdal and not netcal" \
+		tests/core tests/data tests/features tests/models tests/uncertainty
+
+$(LOWEST)/.installed: $(STAMP) tests/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(BIN)/python tests/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST_INSTALL) torch
+	$(LOWEST_INSTALL) -e . pytest pytest-xdist hypothesis filelock packaging
+	touch $@
 
 lint: install
 	$(BIN)/ruff check .
@@ -40,4 +56,4 @@ format: install
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
