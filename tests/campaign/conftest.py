@@ -49,7 +49,7 @@ def outcome(run: Path) -> dict:
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory) -> Path:
+def reference(shared) -> Path:
     """The run directory of the small campaign."""
-    run, _ = run_campaign(write_config(tmp_path_factory.mktemp("reference")))
-    return run
+    folder = shared("campaign", lambda folder: run_campaign(write_config(folder)))
+    return folder / "runs" / "water"

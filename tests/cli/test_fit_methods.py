@@ -13,11 +13,13 @@ from tests.conftest import TINY_RECIPE
 
 
 @pytest.fixture(scope="module")
-def second(parts, trained, tmp_path_factory):
+def second(parts, shared):
     """Another member of the committee."""
-    path = tmp_path_factory.mktemp("members") / "second.model"
-    train(parts["train"], parts["valid"], path, TINY_RECIPE, seed=4, device="cpu")
-    return path
+
+    def make(folder):
+        train(parts["train"], parts["valid"], folder / "second.model", TINY_RECIPE, seed=4, device="cpu")
+
+    return shared("second", make) / "second.model"
 
 
 def run(*arguments):
