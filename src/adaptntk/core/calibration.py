@@ -1,24 +1,16 @@
-"""From the raw score to numbers a chemist can use: the ridge, a sigma in eV/Å, and conformal bounds."""
+"""From the raw score to numbers a chemist can use: a sigma in eV/Å, and conformal bounds."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from adaptntk.core import metrics
-from adaptntk.core.posterior import RidgePath
 from adaptntk.errors import InputError
 
 Array = NDArray[np.float64]
 
-PRIOR_ALPHA = 1e-4
-ALPHA_GRID = tuple(float(10.0**exponent) for exponent in np.arange(-8, -0.75, 0.5))
-CRITERIA = ("spearman", "nll", "effective_dimension", "fixed")
-# Where the optimum lies on the data we have studied: the training set determines a third of its directions.
-TARGET_DIMENSION_FRACTION = 1 / 3
 REPORTED_COVERAGES = (0.8, 0.9, 0.95)
 # Fewer structures bound nothing at 90 %, and leave five to each half of the cross-fit.
 MINIMUM_STRUCTURES = 10
@@ -97,87 +89,6 @@ def check_calibration_size(structures: int) -> None:
         raise InputError(
             f"calibration needs at least {MINIMUM_STRUCTURES} labelled structures, better 100, not {structures}"
         )
-
-
-def check_criterion(criterion: str) -> None:
-    """Refuse an unknown name."""
-    if criterion not in CRITERIA:
-        raise InputError(f"unknown criterion {criterion!r}: choose one of {', '.join(CRITERIA)}")
-
-
-@dataclass(frozen=True)
-class RidgeChoice:
-    """The chosen regularisation and why."""
-
-    alpha: float
-    lam: float
-    criterion: str
-    effective_dimension: float
-    reason: str
-
-
-def fixed_ridge(path: RidgePath, lam: float, criterion: str = "fixed") -> RidgeChoice:
-    """The ridge that somebody else chose."""
-    return RidgeChoice(lam / path.mean_squared_norm, lam, criterion, path.effective_dimension(lam), "given")
-
-
-def choose_ridge(
-    path: RidgePath,
-    criterion: str,
-    variances: Callable[[list[float]], Array] | None,
-    errors: Array | None,
-    rng: np.random.Generator,
-    prior_alpha: float = PRIOR_ALPHA,
-) -> RidgeChoice:
-    """Choose ``alpha = lam n / tr(F)``.
-
-    A hundred validation structures alone would choose almost anything, so ``spearman`` and ``nll`` start from
-    ``prior_alpha`` and leave it only when the best value of the grid improves the criterion by more than one
-    bootstrap standard error of the improvement, and only as far as needed: of all values within one standard
-    error of the best, the nearest to the prior is taken. ``effective_dimension`` needs no labels.
-
-    Args:
-        variances: scores of the validation structures for a list of ``lam``, one row each.
-        errors: their true errors.
-    """
-    check_criterion(criterion)
-    if criterion == "fixed":
-        return fixed_ridge(path, path.lam(prior_alpha))
-    if criterion == "effective_dimension":
-        target = TARGET_DIMENSION_FRACTION * path.features.shape[0]
-        distance = [abs(path.effective_dimension(path.lam(alpha)) - target) for alpha in ALPHA_GRID]
-        return _choice(path, ALPHA_GRID[int(np.argmin(distance))], criterion, f"d_lam nearest {target:.0f} (n/3)")
-    if variances is None or errors is None:
-        raise InputError(f"the criterion {criterion!r} needs labelled validation structures")
-    grid = sorted({*ALPHA_GRID, prior_alpha})
-    scores = variances([path.lam(alpha) for alpha in grid])
-    samples = [np.arange(len(errors))] + [rng.integers(0, len(errors), len(errors)) for _ in range(200)]
-    if criterion == "spearman":
-        table = np.array([metrics.spearman_rows(scores[:, s], errors[s]) for s in samples])
-    else:
-        likelihoods = np.array([_log_likelihoods(row, errors) for row in scores])
-        table = np.array([likelihoods[:, s].mean(axis=1) for s in samples])
-    gain = table - table[:, [grid.index(prior_alpha)]]
-    best = int(np.nanargmax(gain[0]))
-    # How far each value falls short of the best one, and the standard error of that difference.
-    shortfall = gain[:, [best]] - gain
-    good_enough = shortfall[0] <= np.nanstd(shortfall[1:], axis=0)
-    steps = np.abs(np.log(np.array(grid) / prior_alpha))
-    chosen = int(np.argmin(np.where(good_enough, steps, np.inf)))
-    if grid[chosen] == prior_alpha:
-        return _choice(path, prior_alpha, criterion, f"prior kept: no {criterion} gain beyond one standard error")
-    return _choice(path, grid[chosen], criterion, f"{criterion} better than the prior's by {gain[0, chosen]:.2g}")
-
-
-def _choice(path: RidgePath, alpha: float, criterion: str, reason: str) -> RidgeChoice:
-    lam = path.lam(alpha)
-    return RidgeChoice(alpha, lam, criterion, path.effective_dimension(lam), reason)
-
-
-def _log_likelihoods(variance: Array, errors: Array) -> Array:
-    """Twice the log likelihood of each error under the calibrated sigma, up to a constant."""
-    sigma = fit_variance(variance, errors).sigma(variance)
-    return -(np.log(sigma**2) + errors**2 / sigma**2)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The uncertainty: a regularised Mahalanobis distance from the training rows.
 
 With training rows ``Phi`` (n x p), ``F = Phi^T Phi`` and ``C = F + lam I``, the score of a query row is the
-paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``. Woodbury's identity gives the same number in the n-dimensional
+paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``; of a structure with several rows, it is the sum over those asked about. Woodbury's identity gives the same number in the n-dimensional
 dual form, ``U(x) = k(x,x) - k_x^T (K + lam I)^-1 k_x`` with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the
 first form, `DualPosterior` the second, for rows wider than there are training structures.
 
@@ -9,7 +9,6 @@ Both separate one costly factorisation, in float64 (in float32 it fails for smal
 queries, and both are values: conditioning on new rows returns a new object.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.core.blocks import Rows, chunks
+from adaptntk.core.blocks import Blocks, all_rows, as_blocks, asked_rows, sum_over_asked
 from adaptntk.errors import IndefiniteMatrixError, InputError
 
 # Wide float32 rows are converted to float64 this many columns at a time.
@@ -31,8 +30,8 @@ class FeaturePosterior(Protocol):
     @property
     def lam(self) -> float: ...
 
-    def variance(self, queries: Rows) -> Tensor:
-        """``U(x)`` of every row of ``queries``."""
+    def variance(self, queries: Tensor | Blocks) -> Tensor:
+        """``U(x)`` of every structure; a matrix of rows is one row for each."""
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         """The cross terms ``U(x, z) = lam phi(x)^T C^-1 phi(z)`` for rows x of ``a`` and z of ``b``."""
@@ -40,8 +39,8 @@ class FeaturePosterior(Protocol):
     def representers(self, rows: Tensor) -> Tensor:
         """Rows ``y(z)`` such that ``U(x, z) = phi(x) . y(z)`` for any x."""
 
-    def condition(self, rows: Tensor) -> "FeaturePosterior":
-        """The posterior after these rows joined the training set; no labels are needed."""
+    def condition(self, features: Tensor | Blocks) -> "FeaturePosterior":
+        """The posterior after all these rows joined the training set; no labels are needed."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,11 @@ class Posterior:
     lam: float
 
     @classmethod
-    def fit(cls, features: Tensor, lam: float) -> "Posterior":
-        """Factorise ``F + lam I`` for the training rows ``features`` (n x p)."""
-        _check(features, lam)
-        rows = features.double()
+    def fit(cls, features: Tensor | Blocks, lam: float) -> "Posterior":
+        """Factorise ``F + lam I`` over all rows of the training structures."""
+        rows = all_rows(features)
+        _check(rows, lam)
+        rows = rows.double()
         matrix = rows.T @ rows
         matrix.diagonal().add_(lam)
         return cls(matrix, _cholesky(matrix, lam), lam)
@@ -67,8 +67,8 @@ class Posterior:
         solved = torch.linalg.solve_triangular(self.factor, queries.double().T, upper=False)
         return solved.T * self.lam**0.5
 
-    def variance(self, queries: Rows) -> Tensor:
-        return in_chunks(queries, lambda rows: self.whiten(rows).square().sum(1))
+    def variance(self, queries: Tensor | Blocks) -> Tensor:
+        return sum_over_asked(as_blocks(queries), lambda rows: self.whiten(rows).square().sum(1))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return self.whiten(a) @ self.whiten(b).T
@@ -78,8 +78,9 @@ class Posterior:
         whitened = self.whiten(rows).T
         return torch.linalg.solve_triangular(self.factor.T, whitened, upper=True).T * self.lam**0.5
 
-    def condition(self, rows: Tensor) -> "Posterior":
+    def condition(self, features: Tensor | Blocks) -> "Posterior":
         """Eq. 6-8: ``C`` gains ``rows^T rows``. Refactorised rather than updated: nothing accumulates."""
+        rows = all_rows(features)
         _check(rows, self.lam)
         matrix = self.covariance_matrix + rows.double().T @ rows.double()
         return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
@@ -94,12 +95,13 @@ class DualPosterior:
     lam: float
 
     @classmethod
-    def fit(cls, features: Tensor, lam: float) -> "DualPosterior":
-        """Factorise ``K + lam I`` for the training rows ``features`` (n x P, any P)."""
-        _check(features, lam)
-        matrix = inner_products(features, features)
+    def fit(cls, features: Tensor | Blocks, lam: float) -> "DualPosterior":
+        """Factorise ``K + lam I`` over all rows of the training structures, however wide."""
+        rows = all_rows(features)
+        _check(rows, lam)
+        matrix = inner_products(rows, rows)
         matrix.diagonal().add_(lam)
-        return cls(features, _cholesky(matrix, lam), lam)
+        return cls(rows, _cholesky(matrix, lam), lam)
 
     def explained(self, queries: Tensor) -> Tensor:
         """Rows ``v(x) = L^-1 k_x``: what the training rows explain, ``U(x, z) = k(x, z) - v(x) . v(z)``."""
@@ -107,14 +109,16 @@ class DualPosterior:
         cross = inner_products(self.rows, queries)
         return torch.linalg.solve_triangular(self.factor, cross, upper=False).T
 
-    def variance(self, queries: Rows) -> Tensor:
-        return in_chunks(queries, lambda rows: squared_norms(rows) - self.explained(rows).square().sum(1))
+    def variance(self, queries: Tensor | Blocks) -> Tensor:
+        return sum_over_asked(
+            as_blocks(queries), lambda rows: squared_norms(rows) - self.explained(rows).square().sum(1)
+        )
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return inner_products(a, b) - self.explained(a) @ self.explained(b).T
 
-    def condition(self, rows: Tensor) -> "DualPosterior":
-        return DualPosterior.fit(torch.cat([self.rows, rows.to(self.rows.dtype)]), self.lam)
+    def condition(self, features: Tensor | Blocks) -> "DualPosterior":
+        return DualPosterior.fit(torch.cat([self.rows, all_rows(features).to(self.rows.dtype)]), self.lam)
 
     def representers(self, rows: Tensor) -> Tensor:
         """``y(z) = phi(z) - Phi^T (K + lam I)^-1 k_z``."""
@@ -134,38 +138,64 @@ class RidgePath:
     matrices is decomposed.
     """
 
-    def __init__(self, features: Tensor) -> None:
-        _check(features, 1.0)
-        self.features = features
-        self.dual = features.shape[0] < features.shape[1]
-        matrix = inner_products(features, features) if self.dual else features.double().T @ features.double()
+    def __init__(self, features: Tensor | Blocks) -> None:
+        self.structures = len(features)
+        self.rows = all_rows(features)
+        _check(self.rows, 1.0)
+        self.dual = self.rows.shape[0] < self.rows.shape[1]
+        rows = self.rows
+        matrix = inner_products(rows, rows) if self.dual else rows.double().T @ rows.double()
         eigenvalues, self.vectors = torch.linalg.eigh(matrix)
         self.eigenvalues = eigenvalues.clamp_min(0.0)
-        self.mean_squared_norm = float(squared_norms(features).mean())
+        self.mean_squared_norm = float(squared_norms(rows).sum() / self.structures)
 
     def lam(self, alpha: float) -> float:
-        """``lam = alpha tr(F)/n``: relative to the mean squared norm of the training rows."""
+        """``lam = alpha tr(F)/n``: relative to the mean squared norm of a training structure's rows."""
         return alpha * self.mean_squared_norm
 
     def effective_dimension(self, lam: float) -> float:
         """``d_lam = tr[K (K + lam I)^-1]``: how many directions the training data determine."""
         return float((self.eigenvalues / (self.eigenvalues + lam)).sum())
 
-    def variances(self, queries: Tensor, lams: list[float]) -> Tensor:
+    def variances(self, queries: Tensor | Blocks, lams: list[float]) -> Tensor:
         """One row of scores per value of ``lam``."""
-        _check(queries, min(lams))
+        blocks = as_blocks(queries)
+        rows = asked_rows(blocks[:], blocks.asked)
+        _check(rows, min(lams))
         if self.dual:
-            loadings = (self.vectors.T @ inner_products(self.features, queries)).square()
-            prior = squared_norms(queries)
-            return torch.stack([prior - (loadings.T / (self.eigenvalues + lam)).sum(1) for lam in lams])
-        loadings = (queries.double() @ self.vectors).square()
-        return torch.stack([lam * (loadings / (self.eigenvalues + lam)).sum(1) for lam in lams])
+            loadings = (self.vectors.T @ inner_products(self.rows, rows)).square()
+            prior = squared_norms(rows)
+            scores = torch.stack([prior - (loadings.T / (self.eigenvalues + lam)).sum(1) for lam in lams])
+        else:
+            loadings = (rows.double() @ self.vectors).square()
+            scores = torch.stack([lam * (loadings / (self.eigenvalues + lam)).sum(1) for lam in lams])
+        return scores.view(len(lams), len(blocks), blocks.asked).sum(2)
 
 
-def fit_posterior(features: Tensor, lam: float) -> Posterior | DualPosterior:
+def fit_posterior(features: Tensor | Blocks, lam: float) -> Posterior | DualPosterior:
     """The form whose matrix is smaller: primal for sketched rows, dual for full gradients."""
-    wide = features.shape[1] > max(features.shape[0], 4096)
+    count, width = all_rows(features).shape
+    wide = width > max(count, 4096)
     return DualPosterior.fit(features, lam) if wide else Posterior.fit(features, lam)
+
+
+def sequential_variances(posterior: FeaturePosterior, picks: Tensor | Blocks) -> Tensor:
+    """The score of each structure given that all before it were labelled, from one factorisation.
+
+    With ``L L^T = K + lam I`` over all rows of the picks (K their posterior covariance), the rows of L up to those of a
+    structure are what the ones before it explain: ``U(x | before) = U(x) - |l(x)|^2``.
+    """
+    blocks = as_blocks(picks)
+    structures, height, _ = blocks.shape
+    rows = all_rows(blocks)
+    matrix = posterior.covariance(rows, rows)
+    variances = matrix.diagonal().clone()
+    matrix.diagonal().add_(posterior.lam)
+    factor = _cholesky(matrix, posterior.lam).view(structures, height, structures, height)
+    number = torch.arange(structures, device=factor.device)
+    before = factor * (number[:, None] > number)[:, None, :, None]
+    left = variances.view(structures, height) - before.square().sum((2, 3))
+    return left[:, : blocks.asked].sum(1)
 
 
 def principal_plane(rows: Tensor) -> NDArray[np.float64]:
@@ -196,17 +226,6 @@ def squared_norms(rows: Tensor) -> Tensor:
     for start in range(0, rows.shape[1], _COLUMN_BLOCK):
         total += rows[:, start : start + _COLUMN_BLOCK].double().square().sum(1)
     return total
-
-
-def in_chunks(rows: Rows, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """One number per row, without a second matrix of the size of ``rows``."""
-    if len(rows.shape) != 2:
-        raise InputError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
-    # Into one tensor made before: small results between large temporaries would keep the memory of those in pieces.
-    result = function(rows[:0]).new_empty(len(rows))
-    for place, part in chunks(rows):
-        result[place] = function(part)
-    return result
 
 
 def _check(rows: Tensor, lam: float) -> None:

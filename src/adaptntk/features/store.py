@@ -1,13 +1,13 @@
-"""Feature rows on disk, found again by the hash of their structure.
+"""Blocks of feature rows on disk, found again by the hash of their structure.
 
 A store is a folder of three files:
 
 - ``store.json``: the format's version and what the rows depend on (model, sketch, normalisation);
-- ``rows.bin``: the rows, float64, one after the other;
-- ``index.bin``: for each row the SHA-256 of its structure and the CRC-32 of its bytes.
+- ``rows.bin``: the blocks, float64, one after the other;
+- ``index.bin``: for each block the SHA-256 of its structure and the CRC-32 of its bytes.
 
-Both binary files only grow. A row counts once its index entry is there, and the rows are on disk before their
-entries are written: whatever an interruption leaves behind is cut off when the store is opened again. Rows are
+Both binary files only grow. A block counts once its index entry is there, and the blocks are on disk before their
+entries are written: whatever an interruption leaves behind is cut off when the store is opened again. Blocks are
 read when they are used, a part at a time, so a store may be larger than the memory.
 """
 
@@ -37,25 +37,31 @@ except ImportError:  # not a Unix system: two processes must not write to one st
 log = logging.getLogger(__name__)
 
 VERSION = 1
+# What stores hold that were made before a structure could have several rows.
+_FIRST_STORES: dict[str, Any] = {"map": "energy", "rows": 1}
 _ENTRY = np.dtype([("hash", "S32"), ("checksum", "<u4")])
 
 
 class FeatureStore:
-    """Rows of features by structure.
+    """Blocks of features by structure.
 
     Args:
         folder: where the store is, or will be.
-        identity: what the rows depend on; a store made for anything else is refused.
-        dim: numbers per row.
+        identity: what the features depend on; a store made for anything else is refused.
+        width: numbers per row.
+        rows: of each block, and
+        asked: how many of them are asked about.
     """
 
-    def __init__(self, folder: str | Path, identity: Mapping[str, Any], dim: int) -> None:
+    def __init__(
+        self, folder: str | Path, identity: Mapping[str, Any], width: int, rows: int = 1, asked: int = 1
+    ) -> None:
         check_folder(folder)
         self.folder = make_folder(folder)
-        self.dim = dim
-        header = {"format": "adaptntk features", "version": VERSION, "dim": dim, "dtype": "float64", **identity}
-        self._check_header(json.loads(json.dumps(header)))
-        self._row_bytes = 8 * dim
+        self.width, self.height, self.asked = width, rows, asked
+        header = {"format": "adaptntk features", "version": VERSION, "dim": width, "dtype": "float64", **identity}
+        self._check_header(json.loads(json.dumps({**_FIRST_STORES, "rows": rows, **header})))
+        self._block_bytes = 8 * width * rows
         self._drop_incomplete()
         # Entries in parts, as they were added, until somebody looks for one.
         self._parts = [np.fromfile(self._index, dtype=_ENTRY)]
@@ -65,7 +71,7 @@ class FeatureStore:
         return sum(len(part) for part in self._parts)
 
     def find(self, hashes: Sequence[str]) -> NDArray[np.int64]:
-        """The number of the row of each structure (by its hexadecimal hash), -1 where there is none."""
+        """The number of the block of each structure (by its hexadecimal hash), -1 where there is none."""
         wanted = np.array([bytes.fromhex(digest) for digest in hashes], dtype="S32")
         if not len(self):
             return np.full(len(wanted), -1, dtype=np.int64)
@@ -76,14 +82,16 @@ class FeatureStore:
         candidates = self._sorted[np.minimum(place, len(self) - 1)]
         return np.where(known[candidates] == wanted, candidates, -1)
 
-    def append(self, hashes: Sequence[str], rows: Tensor) -> None:
-        """Add rows of structures that `find` does not find."""
-        if rows.shape != (len(hashes), self.dim):
-            raise InputError(f"{len(hashes)} rows of {self.dim} numbers expected, not {tuple(rows.shape)}")
-        values = rows.double().cpu().numpy()
+    def append(self, hashes: Sequence[str], blocks: Tensor) -> None:
+        """Add blocks of structures that `find` does not find."""
+        if blocks.shape != (len(hashes), self.height, self.width):
+            raise InputError(
+                f"{len(hashes)} blocks of {self.height} x {self.width} numbers expected, not {tuple(blocks.shape)}"
+            )
+        values = blocks.double().cpu().numpy()
         entries = np.zeros(len(hashes), dtype=_ENTRY)
         entries["hash"] = [bytes.fromhex(digest) for digest in hashes]
-        entries["checksum"] = [zlib.crc32(row.tobytes()) for row in values]
+        entries["checksum"] = [zlib.crc32(block.tobytes()) for block in values]
         with self._lock():
             if self._index.stat().st_size != len(self) * _ENTRY.itemsize:
                 raise InputError(f"{self.folder}: another process has changed the feature store; start again")
@@ -102,22 +110,22 @@ class FeatureStore:
         self._sorted = None
 
     def check(self, numbers: NDArray[np.int64]) -> None:
-        """Compare rows with their checksums."""
+        """Compare blocks with their checksums."""
         checksums = self._entries["checksum"]
-        step = chunk_size(self.rows(numbers))
+        step = chunk_size(self.blocks(numbers))
         for start in range(0, len(numbers), step):
             part = numbers[start : start + step]
-            for number, row in zip(part.tolist(), self.read(part), strict=True):
-                if zlib.crc32(row.tobytes()) != int(checksums[number]):
+            for number, block in zip(part.tolist(), self.read(part), strict=True):
+                if zlib.crc32(block.tobytes()) != int(checksums[number]):
                     raise InputError(
                         f"{self._rows}: row {number} is damaged; remove the folder, its rows are made again"
                     )
 
-    def rows(self, numbers: NDArray[np.int64], device: torch.device | str = "cpu") -> "StoredRows":
-        """These rows as a matrix that is read when it is used."""
+    def blocks(self, numbers: NDArray[np.int64], device: torch.device | str = "cpu") -> "StoredBlocks":
+        """These blocks, which are read when they are used."""
         if len(numbers) and int(numbers.min()) < 0:
-            raise InputError(f"{self.folder}: some of the structures have no row in the feature store")
-        return StoredRows(self, numbers, torch.device(device))
+            raise InputError(f"{self.folder}: some of the structures have no block in the feature store")
+        return StoredBlocks(self, numbers, torch.device(device))
 
     @property
     def _entries(self) -> NDArray[Any]:
@@ -133,15 +141,15 @@ class FeatureStore:
         return self.folder / "index.bin"
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Copies of rows. Read rather than mapped: pages of a mapped file count as memory, sixteen for each touched."""
-        rows = np.empty((len(numbers), self.dim))
+        """Copies of blocks. Read rather than mapped: pages of a mapped file count as memory, sixteen for each touched."""
+        blocks = np.empty((len(numbers), self.height, self.width))
         borders = np.flatnonzero(np.diff(numbers) != 1) + 1
         with self._rows.open("rb") as file:
-            # Runs of neighbouring rows at once.
+            # Runs of neighbouring blocks at once.
             for run in np.split(np.arange(len(numbers)), borders) if len(numbers) else ():
-                file.seek(int(numbers[run[0]]) * self._row_bytes)
-                file.readinto(rows[run[0] : run[-1] + 1].data.cast("B"))
-        return rows
+                file.seek(int(numbers[run[0]]) * self._block_bytes)
+                file.readinto(blocks[run[0] : run[-1] + 1].data.cast("B"))
+        return blocks
 
     def _check_header(self, header: dict[str, Any]) -> None:
         path = self.folder / "store.json"
@@ -153,7 +161,7 @@ class FeatureStore:
             write_atomically(path, lambda temporary: temporary.write_text(text))
             return
         try:
-            found = json.loads(path.read_text())
+            found = _FIRST_STORES | json.loads(path.read_text())
         except (OSError, ValueError):
             raise InputError(f"{path}: not the description of a feature store, or damaged") from None
         for key, value in header.items():
@@ -168,11 +176,11 @@ class FeatureStore:
         with self._lock():
             for path in (self._rows, self._index):
                 path.touch()
-            self._cut(min(self._rows.stat().st_size // self._row_bytes, self._index.stat().st_size // _ENTRY.itemsize))
+            self._cut(min(self._rows.stat().st_size // self._block_bytes, self._index.stat().st_size // _ENTRY.itemsize))
 
     def _cut(self, count: int) -> None:
-        """Keep the first rows only. The caller holds the lock."""
-        for path, size in ((self._rows, self._row_bytes), (self._index, _ENTRY.itemsize)):
+        """Keep the first blocks only. The caller holds the lock."""
+        for path, size in ((self._rows, self._block_bytes), (self._index, _ENTRY.itemsize)):
             if path.stat().st_size > count * size:
                 os.truncate(path, count * size)
 
@@ -189,8 +197,8 @@ class FeatureStore:
             yield
 
 
-class StoredRows:
-    """Some rows of a store, in an order of their own; parts of it are read when they are asked for."""
+class StoredBlocks:
+    """Some blocks of a store, in an order of their own; parts of it are read when they are asked for."""
 
     def __init__(self, store: FeatureStore, numbers: NDArray[np.int64], device: torch.device) -> None:
         self._store = store
@@ -198,8 +206,12 @@ class StoredRows:
         self._device = device
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self._numbers), self._store.dim
+    def asked(self) -> int:
+        return self._store.asked
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return len(self._numbers), self._store.height, self._store.width
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -2,15 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from adaptntk.uncertainty.feature_model import FeatureModel
+    from adaptntk.uncertainty.workbench import Workbench
 
 Array = NDArray[np.float64]
 Kind = Literal["variance", "std"]
@@ -45,21 +50,40 @@ class MethodState:
         networks: the trained networks it asks, the model itself first; of these the file holds path and SHA-256.
         tensors: arrays by name.
         settings: numbers and strings by name.
+        memory_budget: bytes that the method may use, on this machine; not written down.
     """
 
     networks: tuple[Potential, ...]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    memory_budget: int = DEFAULT_BUDGET
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Of methods that leave nothing to choose."""
 
 
 class Method(Protocol):
-    """An uncertainty method. `fit` and `restore` make one; options of `fit` beyond the workbench have defaults."""
+    """An uncertainty method. `fit` and `restore` make one."""
 
     name: str
+    Options: type
+    """A frozen dataclass: what may be chosen when it is fitted, each with a default."""
+    uses_training_labels: bool
+    """Whether `fit` needs the labels of the training structures, or trains networks with them."""
+
+    @property
+    def potential(self) -> Potential:
+        """The model itself."""
+
+    @property
+    def features(self) -> "FeatureModel | None":
+        """The features behind the scores, with which every rule can select; None where there are only scores."""
 
     @classmethod
-    def fit(cls, workbench: "Workbench") -> Self:
-        """Make one from training and validation structures."""
+    def fit(cls, bench: "Workbench", rng: np.random.Generator, options: Any) -> Self:
+        """Make one from training and validation structures; ``rng`` for what is random and not a network."""
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         """Scores and predictions."""
@@ -72,21 +96,20 @@ class Method(Protocol):
         """The method with that state."""
 
 
-class Workbench(Protocol):
-    """What a method may ask for while it is fitted. What is trained is trained once, whoever asks."""
+class ScoresOnly:
+    """What methods without features share: inherit from it."""
 
-    train: Sequence[Atoms]
-    valid: Sequence[Atoms]
-    seed: int
+    Options: type = NoOptions
+    uses_training_labels = True
+    features = None
 
-    def member(self, number: int) -> Potential:
-        """A network trained with a seed of its own; number 0 is the model itself."""
+    def state(self) -> MethodState:
+        raise NotImplementedError
 
-    def snapshots(self) -> list[dict[str, Tensor]]:
-        """Weights of the model itself, from the last quarter of the epochs of its training."""
-
-    def dropout_member(self, rate: float) -> Potential:
-        """A network trained with dropout, which is still active in it."""
+    @property
+    def potential(self) -> Potential:
+        """The first network."""
+        return self.state().networks[0]
 
 
 def spread_of_forces(predictions: Sequence[list[Array]]) -> tuple[Array, list[Array]]:

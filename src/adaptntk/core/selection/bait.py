@@ -1,20 +1,21 @@
 """BAIT (Ash et al., 2021): the batch after which the summed variance of everything is smallest.
 
 With whitened rows ``w(x)``, so that ``U(x, z) = w(x) . w(z)`` before the batch, the variance after picks q is
-``U_t(x, z) = w(x)^T A w(z)``, ``A = lam (lam I + sum_q w(q) w(q)^T)^-1``. A pick z lowers the sum of all variances by
+``U_t(x, z) = w(x)^T A w(z)``, ``A = lam (lam I + sum_q w(q) w(q)^T)^-1``. A structure z with the rows W(z) (one, or a
+block) lowers the sum of all variances by
 
-    b(z) / (lam + a(z)),   a(z) = w(z)^T A w(z),   b(z) = sum_x U_t(x, z)^2 = w(z)^T A M A w(z),
+    tr[(lam I + a(z))^-1 b(z)],   a(z) = W(z) A W(z)^T,   b(z) = W(z) A M A W(z)^T,
 
-with ``M = sum_x w(x) w(x)^T`` over training structures and candidates. After a pick q, with
-``v = A w(q) / sqrt(lam + a(q))``,
+with ``M = sum_x w(x) w(x)^T`` over the rows that are asked of training structures and candidates. After a pick q, with
+``V = A W(q)^T L^-T`` and ``L L^T = lam I + a(q)``, and with ``X = W(z) V``, ``Y = W(z) A M V``,
 
-    A <- A - v v^T,   a(z) <- a(z) - (w(z).v)^2,   b(z) <- b(z) - 2 (w(z).v) (w(z).A M v) + (w(z).v)^2 v^T M v,
+    A <- A - V V^T,   a(z) <- a(z) - X X^T,   b(z) <- b(z) - X Y^T - Y X^T + X (V^T M V) X^T,
 
-which takes two inner products per candidate. Twice as many as wanted are picked so, then those are dropped, one at a
-time, whose absence raises the sum least: by ``b(q) / (lam - a(q))``. With the picks' rows W and ``G = W W^T + lam I``,
-``A W^T = lam W^T G^-1``, so that
+which takes two inner products per row. Twice as many as wanted are picked so, then those are dropped, one at a
+time, whose absence raises the sum least: by ``tr[(lam I - a(q))^-1 b(q)]``. With the picks' rows W and
+``G = W W^T + lam I``, ``A W^T = lam W^T G^-1``, so that
 
-    lam - a(q) = lam^2 (G^-1)_qq,   b(q) = lam^2 (G^-1 W M W^T G^-1)_qq,
+    lam I - a(q) = lam^2 (G^-1)_qq,   b(q) = lam^2 (G^-1 W M W^T G^-1)_qq,
 
 which needs no difference of ``lam`` and an ``a(q)`` that is nearly as large. G itself is not formed either: its
 condition is the square of that of W, whose singular vectors give ``G^-1`` and ``G^-1 W``.
@@ -23,9 +24,9 @@ condition is the square of that of W, whose singular vectors give ``G^-1`` and `
 import torch
 from torch import Tensor
 
-from adaptntk.core.blocks import Rows, chunks
-from adaptntk.core.posterior import FeaturePosterior, Posterior, inner_products
-from adaptntk.core.selection.problem import Allowed, Constraints, Selection
+from adaptntk.core.blocks import Blocks, asked_rows, chunks
+from adaptntk.core.posterior import Posterior
+from adaptntk.core.selection.problem import Allowed, Problem, Selection
 from adaptntk.errors import InputError
 
 # Picked before the dropping begins, relative to what is wanted.
@@ -34,98 +35,123 @@ OVERSELECTION = 2
 TRUSTED = 1e-6
 
 
-def bait(
-    posterior: FeaturePosterior,
-    training: Tensor,
-    candidates: Rows,
-    count: int,
-    constraints: Constraints | None = None,
-) -> Selection:
+def bait(problem: Problem) -> Selection:
     """Forward selection of twice as many as wanted, then backward elimination."""
-    allowed = Allowed(candidates, count, constraints, posterior)
-    if not isinstance(posterior, Posterior):
+    allowed = Allowed(problem)
+    space = problem.features
+    if not isinstance(space.posterior, Posterior):
         raise InputError("bait needs sketched features: full gradients have too many dimensions")
-    state = _Bait(posterior, training, candidates)
+    state = _Bait(space.posterior, space.training, space.candidates)
     picks: list[int] = []
     gains: list[float] = []
-    while len(picks) < OVERSELECTION * count and bool(allowed.open.any()):
-        gain = torch.where(allowed.open, state.b / (state.lam + state.a), -torch.inf)
+    while len(picks) < OVERSELECTION * problem.count and bool(allowed.open.any()):
+        gain = torch.where(allowed.open, state.gains(), -torch.inf)
         index = int(gain.argmax())
-        if state.b[index] < TRUSTED * state.fresh[index]:
+        if state.size(index) < TRUSTED * state.fresh[index]:
             state.refresh(picks)
             continue
         picks.append(index)
         gains.append(float(gain[index]))
         state.add(index)
         allowed.pick(index)
-    if len(picks) < count:
+    if len(picks) < problem.count:
         allowed.check_open()
-    kept = state.drop(picks, len(picks) - count)
+    kept = state.drop(picks, len(picks) - problem.count)
     return Selection([picks[place] for place in kept], [gains[place] for place in kept])
 
 
 class _Bait:
     """The matrices of the module's formulas, and a and b of every candidate."""
 
-    def __init__(self, posterior: Posterior, training: Tensor, candidates: Rows) -> None:
+    def __init__(self, posterior: Posterior, training: Blocks, candidates: Blocks) -> None:
         self.posterior = posterior
         self.candidates = candidates
         self.lam = posterior.lam
-        width = training.shape[1]
-        self.total = torch.zeros(width, width, dtype=torch.float64, device=training.device)
-        for rows in (training, candidates):
-            for _, part in chunks(rows):
-                whitened = posterior.whiten(part)
+        _, self.height, width = candidates.shape
+        self.total = torch.zeros(width, width, dtype=torch.float64, device=candidates[:0].device)
+        for blocks in (training, candidates):
+            for _, part in chunks(blocks):
+                whitened = posterior.whiten(asked_rows(part, blocks.asked))
                 self.total += whitened.T @ whitened
         self.refresh([])
+
+    def gains(self) -> Tensor:
+        """How much each candidate would lower the sum of all variances."""
+        if self.height == 1:
+            return self.b[:, 0, 0] / (self.lam + self.a[:, 0, 0])
+        ridge = self.lam * torch.eye(self.height, dtype=self.a.dtype, device=self.a.device)
+        return torch.linalg.solve(ridge + self.a, self.b).diagonal(dim1=1, dim2=2).sum(1)
+
+    def size(self, index: int) -> Tensor:
+        """Of b: what is left of it tells how many digits the updates have cost."""
+        return self.b[index].diagonal().sum()
 
     def refresh(self, picks: list[int]) -> None:
         """A, a and b after these picks, from their definitions; an update subtracts, and its rounding errors stay."""
         self.remaining = torch.eye(len(self.total), dtype=torch.float64, device=self.total.device)
         if picks:
-            _, sizes, right = torch.linalg.svd(self.posterior.whiten(self.candidates[torch.tensor(picks)]))
+            _, sizes, right = torch.linalg.svd(self._whitened(picks).flatten(0, 1))
             left = torch.ones_like(right[0])
             left[: len(sizes)] = self.lam / (sizes.square() + self.lam)
             self.remaining = right.T * left @ right
-        self.a = torch.empty(len(self.candidates), dtype=torch.float64, device=self.total.device)
+        count = len(self.candidates)
+        self.a = torch.empty(count, self.height, self.height, dtype=torch.float64, device=self.total.device)
         self.b = torch.empty_like(self.a)
         for place, part in chunks(self.candidates):
-            whitened = self.posterior.whiten(part)
+            whitened = self.posterior.whiten(part.flatten(0, 1))
             reached = whitened @ self.remaining if picks else whitened
-            self.a[place] = (reached * whitened).sum(1)
-            self.b[place] = ((reached @ self.total) * reached).sum(1)
-        self.fresh = self.b.clone()
+            self.a[place] = self._products(reached, whitened)
+            self.b[place] = self._products(reached @ self.total, reached)
+        self.fresh = self.b.diagonal(dim1=1, dim2=2).sum(1)
 
     def add(self, index: int) -> None:
-        row = self.posterior.whiten(self.candidates[torch.tensor([index])])[0]
-        direction = self.remaining @ row / (self.lam + self.a[index]).sqrt()
-        spread = self.total @ direction
-        along, across = self._inner(torch.stack([direction, self.remaining @ spread])).unbind(1)
-        self.a -= along.square()
-        self.b += along * (along * (direction @ spread) - 2 * across)
-        self.remaining -= torch.outer(direction, direction)
+        """Update everything for a pick."""
+        ridge = self.lam * torch.eye(self.height, dtype=self.a.dtype, device=self.a.device)
+        factor = torch.linalg.cholesky(ridge + self.a[index])
+        directions = torch.linalg.solve_triangular(factor, self._whitened([index])[0] @ self.remaining, upper=False)
+        spread = directions @ self.total
+        along, across = self._inner(directions), self._inner(spread @ self.remaining)
+        self.a -= along @ along.mT
+        cross = along @ across.mT
+        self.b += along @ (spread @ directions.T) @ along.mT - cross - cross.mT
+        self.remaining -= directions.T @ directions
 
     def drop(self, picks: list[int], surplus: int) -> list[int]:
         """Places in ``picks`` that stay when so many are dropped."""
-        rows = self.posterior.whiten(self.candidates[torch.tensor(picks)])
+        blocks = self._whitened(picks)
         # In the directions of the picks alone, of which there are fewer.
-        basis = torch.linalg.svd(rows, full_matrices=False).Vh
-        rows, total = rows @ basis.T, basis @ self.total @ basis.T
+        basis = torch.linalg.svd(blocks.flatten(0, 1), full_matrices=False).Vh
+        blocks, total = blocks @ basis.T, basis @ self.total @ basis.T
         kept = list(range(len(picks)))
         for _ in range(surplus):
             # Anew each time: taken from the inverse of all, what one of two alike means to the other would be lost.
-            left, sizes, right = torch.linalg.svd(rows[kept])
-            weights = torch.full((len(kept),), 1 / self.lam, dtype=rows.dtype, device=rows.device)
-            weights[: len(sizes)] = 1 / (sizes.square() + self.lam)
-            reached = left[:, : len(sizes)] * (sizes * weights[: len(sizes)]) @ right[: len(sizes)]
-            rise = ((reached @ total) * reached).sum(1) / (left.square() @ weights)
-            kept.pop(int(rise.argmin()))
+            kept.pop(int(self._rises(blocks[kept], total).argmin()))
         return kept
 
+    def _rises(self, blocks: Tensor, total: Tensor) -> Tensor:
+        """How much the sum of all variances rises when one of these is dropped."""
+        rows = blocks.flatten(0, 1)
+        left, sizes, right = torch.linalg.svd(rows)
+        weights = torch.full((len(rows),), 1 / self.lam, dtype=rows.dtype, device=rows.device)
+        weights[: len(sizes)] = 1 / (sizes.square() + self.lam)
+        reached = left[:, : len(sizes)] * (sizes * weights[: len(sizes)]) @ right[: len(sizes)]
+        gain = self._products(reached @ total, reached)
+        inverse = self._products(left * weights, left)
+        return torch.linalg.solve(inverse, gain).diagonal(dim1=1, dim2=2).sum(1)
+
+    def _whitened(self, indices: list[int]) -> Tensor:
+        blocks = self.candidates[torch.tensor(indices)]
+        return self.posterior.whiten(blocks.flatten(0, 1)).view(len(indices), self.height, -1)
+
+    def _products(self, left: Tensor, right: Tensor) -> Tensor:
+        """Of the rows of each structure with one another: (structures, rows, rows)."""
+        shape = (-1, self.height, left.shape[1])
+        return left.view(shape) @ right.view(shape).mT
+
     def _inner(self, vectors: Tensor) -> Tensor:
-        """``w(x) . v`` of every candidate, from its own row: ``w . v = phi . (sqrt(lam) L^-T v)``."""
-        raw = torch.linalg.solve_triangular(self.posterior.factor.T, vectors.T, upper=True).T * self.lam**0.5
-        result = torch.empty(len(self.candidates), len(vectors), dtype=torch.float64, device=vectors.device)
+        """``w(x) . v`` of every row of every candidate, from the row itself: ``w . v = phi . (sqrt(lam) L^-T v)``."""
+        raw = torch.linalg.solve_triangular(self.posterior.factor.T, vectors.T, upper=True) * self.lam**0.5
+        result = self.total.new_empty(len(self.candidates), self.height, len(vectors))
         for place, part in chunks(self.candidates):
-            result[place] = inner_products(part, raw)
+            result[place] = part.double() @ raw
         return result

@@ -1,13 +1,14 @@
-"""What a batch must respect, and what a selector returns."""
+"""What a rule for choosing a batch is given, what the batch must respect, and what the rule returns."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from adaptntk.core.blocks import Rows
-from adaptntk.core.posterior import FeaturePosterior, in_chunks, inner_products
+from adaptntk.core.blocks import Blocks, as_blocks, asked_rows, sum_over_asked
+from adaptntk.core.posterior import FeaturePosterior
 from adaptntk.errors import InputError
 
 
@@ -43,62 +44,114 @@ class Constraints:
 class Selection:
     """Picks in order, each with its score at the time of picking.
 
-    The score is what the selector maximises: ``U`` after the picks before it for the sequential rule, ``U`` before the
+    The score is what the rule maximises: ``U`` after the picks before it for the sequential rule, ``U`` before the
     batch for ``topb`` and ``random``, the squared distance to the nearest centre for the rules of distances, the fall
     of the summed variance for ``bait``.
     """
 
-    indices: list[int]
-    scores: list[float]
+    indices: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     """For the sequential rule: ``(U1 - U2)/(2 lam + U1 + U2)`` at each step, the corollary's margin."""
 
+    def add(self, index: int, score: float) -> None:
+        """Append a pick; only a rule that is at work calls this."""
+        self.indices.append(index)
+        self.scores.append(score)
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """Where structures are: the posterior, the blocks of the training structures and those of the candidates."""
+
+    posterior: FeaturePosterior
+    training: Blocks
+    candidates: Blocks
+
+
+@dataclass(frozen=True)
+class Problem:
+    """How many structures are to be chosen from what: from features, or from scores where there are none."""
+
+    space: FeatureSpace | None
+    given_scores: Tensor | None
+    count: int
+    constraints: Constraints = Constraints()
+    seed: int = 0
+
+    @classmethod
+    def of_features(
+        cls,
+        posterior: FeaturePosterior,
+        training: Tensor | Blocks,
+        candidates: Tensor | Blocks,
+        count: int,
+        constraints: Constraints | None = None,
+        seed: int = 0,
+    ) -> "Problem":
+        """``training`` and ``candidates`` are blocks of rows; a matrix is one row for each structure."""
+        space = FeatureSpace(posterior, as_blocks(training), as_blocks(candidates))
+        return cls(space, None, count, constraints or Constraints(), seed)
+
+    @classmethod
+    def of_scores(
+        cls, scores: Tensor, count: int, constraints: Constraints | None = None, seed: int = 0
+    ) -> "Problem":
+        """One number per candidate is all that is known."""
+        return cls(None, scores, count, constraints or Constraints(), seed)
+
+    @cached_property
+    def scores(self) -> Tensor:
+        """``U`` of every candidate before the batch."""
+        if self.given_scores is not None:
+            return self.given_scores
+        return self.features.posterior.variance(self.features.candidates)
+
+    @property
+    def features(self) -> FeatureSpace:
+        """The features, for rules that need them."""
+        if self.space is None:
+            raise InputError("this rule needs features, and there are only scores: use topb or random")
+        return self.space
+
+    def __len__(self) -> int:
+        """The number of candidates."""
+        return len(self.space.candidates) if self.space is not None else len(self.scores)
+
+    def generator(self) -> torch.Generator:
+        """Of random numbers, on the CPU: the same picks on every device."""
+        return torch.Generator().manual_seed(self.seed)
+
 
 class Allowed:
-    """Which candidates may still be picked.
+    """Which candidates may still be picked."""
 
-    Candidates are rows, or just scores where there are none; ``posterior`` is needed where a separation is asked for.
-    """
-
-    def __init__(
-        self,
-        candidates: Rows | Tensor,
-        count: int,
-        constraints: Constraints | None,
-        posterior: FeaturePosterior | None = None,
-    ) -> None:
-        constraints = constraints or Constraints()
-        constraints.check(count, len(candidates))
-        self.candidates = candidates
-        self.count = count
+    def __init__(self, problem: Problem) -> None:
+        constraints = problem.constraints
+        constraints.check(problem.count, len(problem))
+        self.problem = problem
         self.picked = 0
-        device = candidates[:0].device
-        self.open = torch.ones(len(candidates), dtype=torch.bool, device=device)
+        device = problem.space.candidates[:0].device if problem.space is not None else problem.scores.device
+        self.open = torch.ones(len(problem), dtype=torch.bool, device=device)
         if constraints.excluded is not None:
             self.open &= ~torch.as_tensor(list(constraints.excluded), device=device)
         self.groups = list(constraints.groups) if constraints.groups is not None else None
-        self.per_group_max = constraints.per_group_max
         self.group_counts: dict[Hashable, int] = {}
-        self.separation = constraints.min_separation
-        self.posterior = posterior
-        if self.separation > 0:
-            if posterior is None:
-                raise InputError("a smallest separation needs the posterior, under which it is measured")
-            self.variance = posterior.variance(candidates)
+        if constraints.min_separation > 0:
+            self.variance = problem.features.posterior.variance(problem.features.candidates)
 
     def pick(self, index: int) -> None:
         """Close a candidate, and with it those that are too close to it or of a group that is full."""
         self.picked += 1
         self.open[index] = False
-        if self.separation > 0 and self.posterior is not None:
-            representer = self.posterior.representers(self.candidates[torch.tensor([index])])
-            covariance = in_chunks(self.candidates, lambda rows: inner_products(rows, representer)[:, 0])
+        constraints = self.problem.constraints
+        if constraints.min_separation > 0:
             total = self.variance + self.variance[index]
-            self.open &= (total - 2 * covariance) >= self.separation * total
-        if self.groups is not None and self.per_group_max is not None:
+            self.open &= (total - 2 * self._covariance(index)) >= constraints.min_separation * total
+        if self.groups is not None and constraints.per_group_max is not None:
             group = self.groups[index]
             self.group_counts[group] = self.group_counts.get(group, 0) + 1
-            if self.group_counts[group] >= self.per_group_max:
+            if self.group_counts[group] >= constraints.per_group_max:
                 same = torch.tensor([other == group for other in self.groups], device=self.open.device)
                 self.open &= ~same
 
@@ -106,6 +159,17 @@ class Allowed:
         """Say so when nothing is left and the batch is not complete."""
         if not bool(self.open.any()):
             raise InputError(
-                f"only {self.picked} of the {self.count} structures asked for satisfy the constraints: ask for fewer, "
-                "lower --min-separation or raise the limit per group"
+                f"only {self.picked} of the {self.problem.count} structures asked for satisfy the constraints: ask for "
+                "fewer, lower --min-separation or raise the limit per group"
             )
+
+    def _covariance(self, index: int) -> Tensor:
+        """Of every candidate with one of them, row by row of what is asked."""
+        space = self.problem.features
+        asked = space.candidates.asked
+        own = space.posterior.representers(asked_rows(space.candidates[torch.tensor([index])], asked))
+
+        def products(rows: Tensor) -> Tensor:
+            return (rows.view(-1, asked, rows.shape[1]).double() * own).sum(2).view(-1)
+
+        return sum_over_asked(space.candidates, products)

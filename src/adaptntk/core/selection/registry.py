@@ -1,77 +1,45 @@
-"""The selectors by name: one call for all of them."""
+"""The rules by name: a new one is a file and a line here, or a call of `register_selector`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from adaptntk.core.blocks import Rows
-from adaptntk.core.posterior import FeaturePosterior
 from adaptntk.core.selection.bait import bait
-from adaptntk.core.selection.distances import kmeans_pp, lcmd, max_dist
-from adaptntk.core.selection.greedy import greedy, random, top_b
-from adaptntk.core.selection.problem import Constraints, Selection
+from adaptntk.core.selection.greedy import greedy
+from adaptntk.core.selection.kmeans_pp import kmeans_pp
+from adaptntk.core.selection.lcmd import lcmd
+from adaptntk.core.selection.max_dist import max_dist
+from adaptntk.core.selection.problem import Problem, Selection
+from adaptntk.core.selection.shortlist import shortlist_lcmd
+from adaptntk.core.selection.top_b import top_b
+from adaptntk.core.selection.uniform import uniform
 from adaptntk.errors import InputError
 
-# Candidates on the shortlist of adaptntk+lcmd, for each one wanted.
-SHORTLIST = 10
+Selector = Callable[[Problem], Selection]
 
-
-@dataclass(frozen=True)
-class Problem:
-    """What a batch is chosen from, and how large it shall be."""
-
-    posterior: FeaturePosterior
-    training: Tensor
-    candidates: Rows
-    count: int
-    constraints: Constraints
-    seed: int
-
-    def generator(self) -> torch.Generator:
-        """Of random numbers, on the CPU: the same picks on every device."""
-        return torch.Generator().manual_seed(self.seed)
-
-
-def shortlist_lcmd(problem: Problem) -> Selection:
-    """LCMD among the most uncertain: ten times as many as wanted are shortlisted by U, then spread out.
-
-    Where constraints leave too few on the shortlist, it is made twice as long, and so on.
-    """
-    constraints = problem.constraints
-    constraints.check(problem.count, len(problem.candidates))
-    scores = problem.posterior.variance(problem.candidates)
-    if constraints.excluded is not None:
-        scores = scores.masked_fill(torch.as_tensor(list(constraints.excluded), device=scores.device), -torch.inf)
-    available = int(torch.isfinite(scores).sum())
-    size = min(SHORTLIST * problem.count, available)
-    while True:
-        short = torch.sort(scores.topk(size).indices).values
-        groups = None if constraints.groups is None else [constraints.groups[i] for i in short.tolist()]
-        inner = Constraints(None, constraints.min_separation, groups, constraints.per_group_max)
-        try:
-            found = lcmd(problem.training, problem.candidates[short], problem.count, inner, problem.posterior)
-        except InputError:
-            if size == available:
-                raise
-            size = min(2 * size, available)
-            continue
-        return Selection([int(short[i]) for i in found.indices], found.scores)
-
-
-SELECTORS: dict[str, Callable[[Problem], Selection]] = {
-    "adaptntk": lambda p: greedy(p.posterior, p.candidates, p.count, p.constraints),
-    "topb": lambda p: top_b(p.posterior, p.candidates, p.count, p.constraints),
-    "lcmd": lambda p: lcmd(p.training, p.candidates, p.count, p.constraints, p.posterior),
+SELECTORS: dict[str, Selector] = {
+    "adaptntk": greedy,
+    "topb": top_b,
+    "lcmd": lcmd,
     "adaptntk+lcmd": shortlist_lcmd,
-    "maxdist": lambda p: max_dist(p.training, p.candidates, p.count, p.constraints, p.posterior),
-    "kmeans++": lambda p: kmeans_pp(
-        p.training, p.candidates, p.count, p.constraints, p.posterior, generator=p.generator()
-    ),
-    "bait": lambda p: bait(p.posterior, p.training, p.candidates, p.count, p.constraints),
-    "random": lambda p: random(p.posterior, p.candidates, p.count, p.constraints, generator=p.generator()),
+    "maxdist": max_dist,
+    "kmeans++": kmeans_pp,
+    "bait": bait,
+    "random": uniform,
 }
+# Those that look at scores only, and so work with every uncertainty method.
+SCORES_SUFFICE = {"topb", "random"}
+
+
+def register_selector(name: str, selector: Selector, scores_suffice: bool = False) -> None:
+    """Make a rule known by a name, for `select`, the command line and campaigns of this process.
+
+    Args:
+        scores_suffice: whether the rule looks only at ``problem.scores``, never at features.
+    """
+    if name in SELECTORS:
+        raise InputError(f"there is a selection method {name!r} already")
+    SELECTORS[name] = selector
+    if scores_suffice:
+        SCORES_SUFFICE.add(name)
 
 
 def check_selector(name: str) -> None:
@@ -80,21 +48,7 @@ def check_selector(name: str) -> None:
         raise InputError(f"unknown selection method {name!r}: choose one of {', '.join(SELECTORS)}")
 
 
-def select(
-    name: str,
-    posterior: FeaturePosterior,
-    training: Tensor,
-    candidates: Rows,
-    count: int,
-    constraints: Constraints | None = None,
-    seed: int = 0,
-) -> Selection:
-    """The batch that the selector of that name chooses; ``seed`` matters for the random ones only.
-
-    Args:
-        posterior: of the training rows, with its ridge.
-        training: those rows.
-        candidates: rows to choose from.
-    """
+def select(name: str, problem: Problem) -> Selection:
+    """The batch that the rule of that name chooses."""
     check_selector(name)
-    return SELECTORS[name](Problem(posterior, training, candidates, count, constraints or Constraints(), seed))
+    return SELECTORS[name](problem)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptntk.core.blocks import Rows
+from adaptntk.core.blocks import Blocks
 from adaptntk.core.posterior import RidgePath
 
 
-def effective_dimension(features: Tensor, lam: float) -> float:
-    """``d_lam = tr[K (K + lam I)^-1]`` of the rows' kernel matrix."""
+def effective_dimension(features: Tensor | Blocks, lam: float) -> float:
+    """``d_lam = tr[K (K + lam I)^-1]`` of the kernel matrix of all rows."""
     return RidgePath(features).effective_dimension(lam)
 
 
@@ -56,7 +56,7 @@ def advice_from_exact(sketched: Tensor, exact: Tensor, lam: float, dim: int) -> 
     return _advice(error, rank_correlation(sketched, exact), dim, "exact")
 
 
-def advice_from_halves(features: Tensor, queries: Tensor, lam: float) -> SketchAdvice:
+def advice_from_halves(features: Blocks, queries: Blocks, lam: float) -> SketchAdvice:
     """Estimate the error from the sketch alone, when full gradients are out of reach.
 
     The first and the second half of the sketch's rows are independent sketches of p/2 dimensions. The
@@ -64,45 +64,43 @@ def advice_from_halves(features: Tensor, queries: Tensor, lam: float) -> SketchA
     variance of the error at p: hence the factor 1/2. What both halves have in common (a bias when p is
     not large beside the effective dimension) cannot be seen this way.
     """
-    dim = features.shape[1]
-    scores = [RidgePath(half.of(features)).variances(half.of(queries), [lam])[0] for half in sketch_halves(dim)]
+    dim = features.shape[2]
+    scores = [
+        RidgePath(HalfBlocks(features, half)).variances(HalfBlocks(queries, half), [lam])[0]
+        for half in sketch_halves(dim)
+    ]
     mean = (scores[0] + scores[1]) / 2
     error = (scores[0] - scores[1]).abs() / (2 * (lam + mean))
     return _advice(error, rank_correlation(scores[0], scores[1]), dim, "split")
 
 
 @dataclass(frozen=True)
-class SketchHalf:
-    """Half of the columns of sketched rows: a sketch of its own."""
+class HalfBlocks:
+    """Blocks under half of the sketch, read when they are used: half of the columns are a sketch of its own."""
 
+    blocks: Blocks
     columns: slice
 
-    def of(self, rows: Tensor) -> Tensor:
-        """The columns, rescaled: ``S_ij ~ N(0, 1/p)`` was drawn for p, the half needs ``N(0, 2/p)``."""
-        return rows[:, self.columns] * math.sqrt(2.0)
-
-
-@dataclass(frozen=True)
-class HalfRows:
-    """Rows under half of the sketch, read when they are used."""
-
-    rows: Rows
-    half: SketchHalf
+    @property
+    def asked(self) -> int:
+        return self.blocks.asked
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.rows), len(range(*self.half.columns.indices(self.rows.shape[1])))
+    def shape(self) -> tuple[int, int, int]:
+        structures, rows, width = self.blocks.shape
+        return structures, rows, len(range(*self.columns.indices(width)))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.blocks)
 
     def __getitem__(self, key: slice | Tensor) -> Tensor:
-        return self.half.of(self.rows[key])
+        """The columns, rescaled: ``S_ij ~ N(0, 1/p)`` was drawn for p, the half needs ``N(0, 2/p)``."""
+        return self.blocks[key][..., self.columns] * math.sqrt(2.0)
 
 
-def sketch_halves(dim: int) -> tuple[SketchHalf, SketchHalf]:
-    """Two independent sketches out of one."""
-    return SketchHalf(slice(0, dim // 2)), SketchHalf(slice(dim // 2, 2 * (dim // 2)))
+def sketch_halves(dim: int) -> tuple[slice, slice]:
+    """The columns of two independent sketches out of one."""
+    return slice(0, dim // 2), slice(dim // 2, 2 * (dim // 2))
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:

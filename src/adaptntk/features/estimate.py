@@ -1,0 +1,54 @@
+"""What the work will take, told before it begins."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from adaptntk.errors import InputError
+from adaptntk.memory import GIBIBYTE
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What extracting features will take, measured on a few structures before the work starts.
+
+    ``advice`` says what needs less memory, ``remark`` what else is worth knowing.
+    """
+
+    structures: int
+    parameters: int
+    seconds: float
+    memory: int
+    advice: str
+    remark: str | None = None
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds), 60)
+        duration = f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+        return (
+            f"{self.structures:,} structures x {self.parameters:,} parameters: about {duration}, "
+            f"{self.memory / GIBIBYTE:.2f} GiB"
+        )
+
+    def check(self, memory_budget: int) -> None:
+        """Refuse work that needs more memory than allowed, before it starts."""
+        if self.memory > 1.1 * memory_budget:
+            raise InputError(
+                f"{self} is more than the memory budget of {memory_budget / GIBIBYTE:.2g} GiB: {self.advice}"
+            )
+
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """How long something takes, on a GPU as well."""
+
+    def finish() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    finish()
+    began = time.perf_counter()
+    work()
+    finish()
+    return time.perf_counter() - began

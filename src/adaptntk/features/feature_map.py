@@ -1,0 +1,103 @@
+"""What turns structures into blocks of feature rows, and what all such maps share."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+import torch
+from ase import Atoms
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptntk.data.structure_file import structure_sizes
+from adaptntk.errors import InputError
+from adaptntk.features.estimate import Estimate
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.models.protocol import Potential, Predictions, SinglePoint
+from adaptntk.progress import Progress, silent
+
+NORMALISATIONS = {"none": 0.0, "sqrt_n": 0.5, "per_atom": 1.0}
+"""``phi / N^k``: the total energy grows with the number of atoms N, the force error does not."""
+
+
+class FeatureMap(Protocol):
+    """(potential, structures) to a block of rows per structure. A value: it knows no model and no structure."""
+
+    name: str
+    """Under which `features.registry` finds it."""
+    rows: int
+    """In each block."""
+    asked: int
+    """Leading rows of a block whose variances are the score."""
+    normalise: str
+
+    def width(self, potential: Potential) -> int:
+        """Numbers in a row."""
+
+    def extract(
+        self,
+        potential: Potential,
+        structures: Sequence[Atoms],
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> Tensor:
+        """Blocks of the structures: (structures, rows, width)."""
+
+    def unsketched(self) -> "FeatureMap | None":
+        """The exact map that this one approximates by a projection; None if it is exact itself."""
+
+    def project(self, full: Tensor) -> Tensor:
+        """Blocks of this map from those of the `unsketched` one."""
+
+    def extract_and_predict(
+        self,
+        potential: Potential,
+        structures: Sequence[Atoms],
+        batch_size: int = 16,
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> tuple[Tensor, Predictions]:
+        """Blocks and predictions, in one pass where that is possible."""
+
+    def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
+        """What the potential says of one structure, and its block, in one pass where that is possible."""
+
+    def estimate(
+        self, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
+    ) -> Estimate | None:
+        """What `extract` will take, if it is worth telling; ``kept``: all blocks are held at once."""
+
+    def spec(self, potential: Potential) -> dict[str, Any]:
+        """What must be written down to build the same map again."""
+
+    @classmethod
+    def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> Self:
+        """The map of which that was written down."""
+
+
+def check_normalisation(normalise: str) -> None:
+    """Refuse an unknown name."""
+    if normalise not in NORMALISATIONS:
+        raise InputError(f"unknown normalisation {normalise!r}: choose one of {', '.join(NORMALISATIONS)}")
+
+
+def choose_normalisation(normalise: str, train: Sequence[Atoms]) -> str:
+    """Resolve ``auto``: sizes only matter when there are several."""
+    if normalise == "auto":
+        return "per_atom" if len({len(atoms) for atoms in train}) > 1 else "none"
+    check_normalisation(normalise)
+    return normalise
+
+
+def size_powers(structures: Sequence[Atoms], power: float) -> NDArray[np.float64]:
+    """``N^power`` of each structure."""
+    return structure_sizes(structures).astype(float) ** power
+
+
+def check_finite(blocks: Tensor, name: str, numbers: Sequence[int] | None = None) -> None:
+    """Refuse structures on which the model itself breaks down; ``numbers`` are what errors call them."""
+    finite = torch.isfinite(blocks).flatten(1).all(dim=1)
+    if not bool(finite.all()):
+        index = int((~finite).nonzero()[0])
+        index = index if numbers is None else numbers[index]
+        raise InputError(f"{name}, frame {index}: the model's gradient is NaN or infinite; remove the frame")

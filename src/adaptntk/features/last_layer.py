@@ -1,0 +1,92 @@
+"""The features that enter the readouts, summed over the atoms: those of LLPR (Bigi et al., 2024)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from ase import Atoms
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptntk.errors import InputError
+from adaptntk.features.feature_map import NORMALISATIONS, check_normalisation, size_powers
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.models.protocol import Potential, Predictions, SinglePoint
+from adaptntk.progress import Progress, silent
+
+
+def mean_invariants(potential: Potential, predicted: Predictions) -> NDArray[np.float64]:
+    """The scalar features of the atoms, averaged over each structure."""
+    if predicted.node_features is None:
+        raise InputError(f"{potential.description} has no features of atoms, which this method needs")
+    return np.array([rows.mean(axis=0) for rows in predicted.node_features])
+
+
+@dataclass(frozen=True)
+class LastLayerFeatures:
+    """The gradient of the total energy over the weights of a linear readout; one row per structure."""
+
+    normalise: str = "none"
+    name: ClassVar[str] = "last_layer"
+    rows: ClassVar[int] = 1
+    asked: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_normalisation(self.normalise)
+
+    def width(self, potential: Potential) -> int:
+        atom = Atoms([min(potential.species or {1})])
+        return mean_invariants(potential, potential.predict([atom])).shape[1]
+
+    def extract(
+        self,
+        potential: Potential,
+        structures: Sequence[Atoms],
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> Tensor:
+        return self.extract_and_predict(potential, structures, progress=progress)[0]
+
+    def unsketched(self) -> None:
+        """Nothing is projected."""
+        return
+
+    def project(self, full: Tensor) -> Tensor:
+        return full
+
+    def extract_and_predict(
+        self,
+        potential: Potential,
+        structures: Sequence[Atoms],
+        batch_size: int = 16,
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> tuple[Tensor, Predictions]:
+        predicted = potential.predict(structures, batch_size, progress)
+        return self._blocks(potential, predicted, structures), predicted
+
+    def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
+        predicted = potential.predict([atoms])
+        point = SinglePoint(float(predicted.energies[0]), predicted.forces[0])
+        return point, self._blocks(potential, predicted, [atoms])[0]
+
+    def estimate(
+        self, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
+    ) -> None:
+        """As long as predictions take: not worth telling."""
+        return
+
+    def spec(self, potential: Potential) -> dict[str, Any]:
+        return {"map": self.name, "normalise": self.normalise}
+
+    @classmethod
+    def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> "LastLayerFeatures":
+        return cls(spec["normalise"])
+
+    def _blocks(self, potential: Potential, predicted: Predictions, structures: Sequence[Atoms]) -> Tensor:
+        """Sums over atoms, or their mean."""
+        scale = size_powers(structures, 1 - NORMALISATIONS[self.normalise])[:, None]
+        rows = torch.as_tensor(mean_invariants(potential, predicted) * scale, device=potential.device)
+        return rows[:, None]

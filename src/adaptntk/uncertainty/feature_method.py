@@ -1,0 +1,201 @@
+"""Methods whose score is a distance in a space of features: the NTK of the paper, and LLPR.
+
+They are one class with different feature maps, so all rules of selection, all calibrations and the sequential update
+work with both.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from adaptntk.core.blocks import TensorBlocks
+from adaptntk.core.posterior import RidgePath, fit_posterior
+from adaptntk.core.ridge import PRIOR_ALPHA, RidgeChoice, check_criterion, choose_ridge, fixed_ridge
+from adaptntk.core.sketch.quality import SketchAdvice, advice_from_exact, advice_from_halves
+from adaptntk.core.sketch.registry import make_sketch
+from adaptntk.errors import InputError
+from adaptntk.evaluation import force_errors
+from adaptntk.features.energy_gradients import EnergyGradients
+from adaptntk.features.extraction import Extracted
+from adaptntk.features.feature_map import FeatureMap, choose_normalisation
+from adaptntk.features.last_layer import LastLayerFeatures
+from adaptntk.features.registry import restore_feature_map
+from adaptntk.models.protocol import Potential, Predictions, parameter_count
+from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.feature_model import FeatureModel
+from adaptntk.uncertainty.method import Array, Assessment, MethodState
+from adaptntk.uncertainty.workbench import Workbench
+
+# The criterion of a ridge that was given as lam itself.
+ABSOLUTE = "absolute"
+
+
+@dataclass(frozen=True)
+class RidgeOptions:
+    """How the ridge is chosen.
+
+    Args:
+        alpha: relative to the mean squared norm of the features, ``lam = alpha tr(F)/n``: where the choice starts.
+        lam: the ridge itself; overrides ``alpha``.
+        criterion: how validation may move it: ``spearman``, ``nll``, ``effective_dimension`` or ``fixed``; when not
+            given, ``fixed`` if there is a ``lam``, else ``spearman``.
+    """
+
+    alpha: float = PRIOR_ALPHA
+    lam: float | None = None
+    criterion: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.criterion is not None:
+            check_criterion(self.criterion)
+        for name, value in (("alpha", self.alpha), ("lam", self.lam)):
+            if value is not None and not 0 < value < np.inf:
+                raise InputError(f"{name} must be positive, not {value}")
+
+    def choose(self, blocks: Extracted, errors: Array | None, rng: np.random.Generator) -> RidgeChoice:
+        """``errors`` are the true force errors of the validation structures; None where there are none."""
+        path = RidgePath(blocks.train)
+        start = fixed_ridge(path, path.lam(self.alpha)) if self.lam is None else fixed_ridge(path, self.lam, ABSOLUTE)
+        criterion = self.criterion or ("spearman" if self.lam is None else "fixed")
+        if criterion == "fixed" or (errors is None and criterion != "effective_dimension"):
+            return start
+
+        def variances(lams: list[float]) -> Array:
+            return path.variances(blocks.valid, lams).cpu().numpy()
+
+        return choose_ridge(path, criterion, variances, errors, rng, start.alpha)
+
+
+@dataclass(frozen=True)
+class FeatureMethod:
+    """The score is ``U``, the regularised distance from the training structures; predictions are the model's."""
+
+    potential: Potential
+    features: FeatureModel
+    name: ClassVar[str]
+    uses_training_labels: ClassVar[bool] = False
+
+    @classmethod
+    def fit_map(cls, bench: Workbench, rng: np.random.Generator, feature_map: FeatureMap, ridge: RidgeOptions) -> Self:
+        """Blocks of both sets, ridge, posterior, and a check of the sketch where there is one."""
+        extracted = bench.extracted(feature_map)
+        errors = force_errors(bench.predicted_valid().forces, bench.valid) if bench.valid else None
+        chosen = ridge.choose(extracted, errors, rng)
+        posterior = fit_posterior(extracted.train, chosen.lam)
+        model = FeatureModel(feature_map, extracted.train, chosen, posterior, None, bench.memory_budget)
+        check = _check_sketch(model, extracted) if bench.valid else None
+        return cls(bench.member(0), dataclasses.replace(model, sketch_check=check))
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        features = self.features
+        variances, energies, forces = [], [], []
+        for part in features.parts(structures):
+            frames = structures if len(part) == len(structures) else structures[part.start : part.stop]
+            blocks, predicted = features.feature_map.extract_and_predict(
+                self.potential, frames, batch_size, features.memory_budget, progress
+            )
+            variances.append(self.variance(blocks))
+            energies.append(predicted.energies)
+            forces += predicted.forces
+        return Assessment(np.concatenate(variances), "variance", np.concatenate(energies), forces)
+
+    def assess_blocks(self, blocks: TensorBlocks, predicted: Predictions) -> Assessment:
+        """The same for structures whose blocks and predictions are known."""
+        return Assessment(self.variance(blocks.tensor), "variance", predicted.energies, predicted.forces)
+
+    def variance(self, blocks: torch.Tensor) -> Array:
+        """The score of each block."""
+        asked = TensorBlocks(blocks, self.features.blocks.asked)
+        return self.features.posterior.variance(asked).cpu().numpy()
+
+    def state(self) -> MethodState:
+        features = self.features
+        settings: dict[str, Any] = {
+            "features": features.feature_map.spec(self.potential),
+            "ridge": vars(features.ridge),
+            "sketch_check": None if features.sketch_check is None else vars(features.sketch_check),
+        }
+        return MethodState((self.potential,), {"blocks": features.blocks.tensor}, settings, features.memory_budget)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> Self:
+        potential, settings = state.networks[0], state.settings
+        feature_map = restore_feature_map(settings["features"], state.memory_budget)
+        blocks = TensorBlocks(state.tensors["blocks"].to(potential.device), feature_map.asked)
+        ridge, check = RidgeChoice(**settings["ridge"]), settings["sketch_check"]
+        posterior = fit_posterior(blocks, ridge.lam)
+        advice = None if check is None else SketchAdvice(**check)
+        return cls(potential, FeatureModel(feature_map, blocks, ridge, posterior, advice, state.memory_budget))
+
+
+@dataclass(frozen=True)
+class NTKOptions(RidgeOptions):
+    """Of the method ``ntk``.
+
+    Args:
+        sketch, dim: kind and dimension of the projection; ``none`` for exact scores.
+        sketch_seed: which projection; the seed of the workbench when not given.
+        normalise: divide features by a power of the number of atoms: ``none``, ``sqrt_n``, ``per_atom``; ``auto``
+            takes ``per_atom`` when the training structures differ in size.
+    """
+
+    sketch: str = "gaussian"
+    dim: int = 512
+    sketch_seed: int | None = None
+    normalise: str = "auto"
+
+
+class NTK(FeatureMethod):
+    """The paper's method: gradients of the energy over all parameters."""
+
+    name = "ntk"
+    Options = NTKOptions
+
+    @classmethod
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: NTKOptions) -> "NTK":
+        seed = bench.seed if options.sketch_seed is None else options.sketch_seed
+        sketch = make_sketch(options.sketch, options.dim, seed, bench.memory_budget // 2)
+        parameters = parameter_count(bench.member(0))
+        if sketch.dim(parameters) > parameters:
+            raise InputError(
+                f"a sketch of {options.dim:,} dimensions exceeds the {parameters:,} parameters of the model: use a "
+                "smaller --sketch-dim, or --sketch none for exact scores"
+            )
+        normalise = choose_normalisation(options.normalise, bench.train)
+        return cls.fit_map(bench, rng, EnergyGradients(sketch, normalise), options)
+
+
+@dataclass(frozen=True)
+class LastLayerOptions(RidgeOptions):
+    """Of the method ``last_layer``; see `NTKOptions`."""
+
+    normalise: str = "auto"
+
+
+class LastLayer(FeatureMethod):
+    """LLPR: the same distance, of the features that enter the readouts."""
+
+    name = "last_layer"
+    Options = LastLayerOptions
+
+    @classmethod
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: LastLayerOptions) -> "LastLayer":
+        normalise = choose_normalisation(options.normalise, bench.train)
+        return cls.fit_map(bench, rng, LastLayerFeatures(normalise), options)
+
+
+def _check_sketch(model: FeatureModel, extracted: Extracted) -> SketchAdvice | None:
+    """How far the sketched scores of the validation structures are from the exact ones."""
+    if model.feature_map.unsketched() is None:
+        return None
+    lam = model.ridge.lam
+    if extracted.exact is None:
+        return advice_from_halves(extracted.train, extracted.valid, lam)
+    train, valid = extracted.exact
+    exact = fit_posterior(train, lam).variance(valid)
+    return advice_from_exact(model.posterior.variance(extracted.valid), exact, lam, model.blocks.shape[2])

@@ -1,0 +1,134 @@
+"""Training structures in the space of a feature map, and how far from them others are."""
+
+import dataclasses
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.core.blocks import Blocks, TensorBlocks, join
+from adaptntk.core.posterior import DualPosterior, Posterior, fit_posterior
+from adaptntk.core.ridge import RidgeChoice
+from adaptntk.core.selection.problem import Constraints, Problem
+from adaptntk.core.selection.registry import select
+from adaptntk.core.sketch.quality import HalfBlocks, SketchAdvice, jaccard, sketch_halves
+from adaptntk.data.structure_file import structure_hashes
+from adaptntk.errors import InputError
+from adaptntk.features.extraction import extract_blocks
+from adaptntk.features.feature_map import FeatureMap
+from adaptntk.features.store import FeatureStore, StoredBlocks
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.models.protocol import Potential, parameters_hash
+from adaptntk.progress import Progress, silent
+
+log = logging.getLogger(__name__)
+
+# Structures whose features are computed before they are written to a store, or scored.
+STORE_STEP = 256
+SCORE_STEP = 8192
+
+
+@dataclass(frozen=True)
+class FeatureModel:
+    """Blocks of the training structures, the ridge and the posterior; a value, `condition` returns a new one."""
+
+    feature_map: FeatureMap
+    blocks: TensorBlocks
+    ridge: RidgeChoice
+    posterior: Posterior | DualPosterior
+    sketch_check: SketchAdvice | None = None
+    memory_budget: int = DEFAULT_BUDGET
+
+    def extract(
+        self,
+        potential: Potential,
+        structures: Sequence[Atoms],
+        name: str = "structures",
+        progress: Progress = silent,
+        numbers: Sequence[int] | None = None,
+    ) -> TensorBlocks:
+        """Blocks of any structures, as the posterior expects them."""
+        return extract_blocks(
+            self.feature_map, potential, structures, self.memory_budget, name, progress, numbers
+        )
+
+    def extract_stored(
+        self,
+        potential: Potential,
+        structures: Sequence[Atoms],
+        folder: str | Path,
+        name: str = "structures",
+        progress: Progress = silent,
+    ) -> StoredBlocks:
+        """Blocks in a store: those that it lacks are computed and added, a part at a time."""
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        store = self.open_store(potential, folder)
+        hashes = structure_hashes(structures)
+        numbers = store.find(hashes)
+        store.check(numbers[numbers >= 0])
+        # A structure that occurs twice is computed once.
+        first = {hashes[index]: index for index in reversed(range(len(hashes))) if numbers[index] < 0}
+        missing = sorted(first.values())
+        log.info("%d of %d structures are in the feature store", len(hashes) - len(missing), len(hashes))
+        step = self._structures_at_once(STORE_STEP)
+        for start in progress(range(0, len(missing), step), "energy gradients", -(-len(missing) // step)):
+            part = missing[start : start + step]
+            frames = [structures[index] for index in part]
+            blocks = self.extract(potential, frames, name, numbers=part)
+            store.append([hashes[index] for index in part], blocks.tensor)
+        return store.blocks(store.find(hashes), potential.device)
+
+    def open_store(self, potential: Potential, folder: str | Path) -> FeatureStore:
+        """A store of features on disk that fits this model and map; made if it is not there."""
+        identity = {
+            "model": potential.fingerprint,
+            "precision": str(potential.dtype).removeprefix("torch."),
+            "head": potential.head,
+            "parameters": parameters_hash(potential),
+            **self.feature_map.spec(potential),
+        }
+        _, rows, width = self.blocks.shape
+        return FeatureStore(folder, identity, width, rows, self.blocks.asked)
+
+    def parts(self, structures: Sequence[Atoms]) -> Iterator[range]:
+        """Ranges of structures whose blocks may be held beside everything else."""
+        step = self._structures_at_once(SCORE_STEP)
+        for start in range(0, len(structures), step):
+            yield range(start, min(start + step, len(structures)))
+
+    def condition(self, blocks: Tensor | Blocks) -> "FeatureModel":
+        """As if these structures had been in the training set; no labels, no retraining."""
+        tensor = blocks if isinstance(blocks, Tensor) else blocks[:]
+        return dataclasses.replace(
+            self, blocks=join(self.blocks, tensor), posterior=self.posterior.condition(tensor)
+        )
+
+    def problem(
+        self, candidates: Blocks, count: int, constraints: Constraints | None = None, seed: int = 0
+    ) -> Problem:
+        """The choice of a batch, for any rule."""
+        return Problem.of_features(self.posterior, self.blocks, candidates, count, constraints, seed)
+
+    def sketch_overlap(self, candidates: Blocks, count: int, constraints: Constraints) -> float | None:
+        """How much the batch depends on the sketch: Jaccard overlap of the batches of its two halves."""
+        if self.feature_map.unsketched() is None:
+            return None
+        # Distances differ between the halves: the same separation might leave too few candidates in one.
+        constraints = dataclasses.replace(constraints, min_separation=0.0)
+        batches = []
+        for half in sketch_halves(candidates.shape[2]):
+            training, pool = HalfBlocks(self.blocks, half), HalfBlocks(candidates, half)
+            posterior = fit_posterior(training, self.ridge.lam)
+            problem = Problem.of_features(posterior, training, pool, count, constraints)
+            batches.append(select("adaptntk", problem).indices)
+        return jaccard(*batches)
+
+    def _structures_at_once(self, most: int) -> int:
+        """How many blocks may be held beside everything else: an eighth of the budget."""
+        _, rows, width = self.blocks.shape
+        return int(np.clip(self.memory_budget // 8 // (8 * rows * width), 1, most))

@@ -1,0 +1,206 @@
+"""A fitted uncertainty, whatever the method: scores, physical units, batches."""
+
+import dataclasses
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from ase import Atoms
+
+from adaptntk.core.calibration import Calibration
+from adaptntk.core.selection.problem import Constraints, Selection
+from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
+from adaptntk.data.structure_file import structure_hashes
+from adaptntk.data.structures import structure_hash
+from adaptntk.errors import InputError
+from adaptntk.features.extraction import announce
+from adaptntk.features.feature_map import size_powers
+from adaptntk.models.protocol import Potential, SinglePoint
+from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.candidates import Candidates
+from adaptntk.uncertainty.feature_method import FeatureModel
+from adaptntk.uncertainty.method import Array, Assessment, Method
+from adaptntk.uncertainty.scores import Scores
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A method, what turns its scores into eV and eV/Å, and what it has seen. A value: nothing changes it.
+
+    Args:
+        method: the fitted method.
+        calibration: None where no labelled structures were given.
+        train_hashes: structures that the model was trained on.
+        calibration_hashes: others whose labels were used: it is not to be evaluated on those either.
+    """
+
+    method: Method
+    calibration: Calibration | None
+    train_hashes: tuple[str, ...]
+    calibration_hashes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the method."""
+        return self.method.name
+
+    @property
+    def potential(self) -> Potential:
+        """The model itself."""
+        return self.method.potential
+
+    @property
+    def features(self) -> FeatureModel | None:
+        """The features behind the scores; None where there are only scores."""
+        return self.method.features
+
+    @property
+    def variance_key(self) -> str:
+        """What files call the raw score."""
+        return f"{self.name}_variance"
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        """Scores and predictions."""
+        return self.method.assess(structures, batch_size, progress)
+
+    def announce(self, structures: Sequence[Atoms], kept: bool = True) -> None:
+        """Log what scoring these structures will take, and refuse what does not fit into memory."""
+        if self.features is not None:
+            features = self.features
+            announce(features.feature_map, self.potential, structures, features.memory_budget, kept)
+
+    def candidates(
+        self,
+        pool: Sequence[Atoms],
+        name: str = "pool",
+        store: str | Path | None = None,
+        progress: Progress = silent,
+    ) -> Candidates:
+        """Structures to choose from, with their features where the method has any.
+
+        With ``store``, a folder, features are kept there and found again, and need not fit into memory.
+        """
+        self.check_store(store)
+        if self.features is None:
+            variance = torch.from_numpy(self._variance(pool, name, progress))
+            return Candidates(self, pool, None, variance)
+        if store is None:
+            return Candidates(self, pool, self.features.extract(self.potential, pool, name, progress))
+        return Candidates(self, pool, self.features.extract_stored(self.potential, pool, store, name, progress))
+
+    def score(
+        self,
+        structures: Sequence[Atoms],
+        name: str = "structures",
+        store: str | Path | None = None,
+        progress: Progress = silent,
+    ) -> Scores:
+        """The uncertainty of each structure; a part of the features at a time is held in memory."""
+        if store is not None:
+            return self.candidates(structures, name, store, progress).scores
+        return self.scores_of_variance(self._variance(structures, name, progress), structures)
+
+    def scores_of_variance(self, variance: Array, structures: Sequence[Atoms]) -> Scores:
+        """The raw scores in physical units, once calibrated."""
+        if self.calibration is None:
+            return Scores(variance)
+        scale = size_powers(structures, self.calibration.energy_power)
+        energy_sigma = self.calibration.energy.sigma(variance) * scale
+        return Scores(variance, self.calibration.forces.sigma(variance), energy_sigma)
+
+    def entries(self, scores: Scores, index: int, coverage: float) -> dict[str, float]:
+        """What a structure is told about its uncertainty: the raw score and, once calibrated, what it means."""
+        entries = {self.variance_key: float(scores.variance[index])}
+        if scores.sigma is None or scores.energy_sigma is None or self.calibration is None:
+            return entries
+        entries["forces_uncertainty"] = float(scores.sigma[index])
+        entries["energy_uncertainty"] = float(scores.energy_sigma[index])
+        bound = float(self.calibration.error_bound(scores.variance[index : index + 1], coverage)[0])
+        if np.isfinite(bound):  # a small calibration set bounds nothing at a high coverage
+            entries["forces_error_bound"] = bound
+        return entries
+
+    def observe(self, atoms: Atoms, coverage: float) -> tuple[SinglePoint, dict[str, float]]:
+        """Energy, forces and uncertainty of one structure, from one pass through the network where that is possible."""
+        if self.features is None:
+            found = self.assess([atoms])
+            point, variance = SinglePoint(float(found.energies[0]), found.forces[0]), found.variance
+        else:
+            point, block = self.features.feature_map.observe(self.potential, atoms)
+            variance = self.features.posterior.variance(
+                dataclasses.replace(self.features.blocks, tensor=block[None])
+            ).cpu().numpy()
+        return point, self.entries(self.scores_of_variance(variance, [atoms]), 0, coverage)
+
+    def select(
+        self,
+        pool: Sequence[Atoms],
+        count: int,
+        rule: str = "adaptntk",
+        exclude: Iterable[Atoms | str] = (),
+        min_separation: float = 0.0,
+        groups: tuple[Sequence[Hashable], int] | None = None,
+        seed: int = 0,
+    ) -> Selection:
+        """Choose the structures worth labelling next, in order. Structures of the training set are never picked.
+
+        Args:
+            pool: the candidates.
+            count: how many.
+            rule: the name of a selector: ``adaptntk`` (scores updated after each pick), ``topb``, ``lcmd``, ...
+            exclude: structures (or their hashes) that are labelled already.
+            min_separation: see `Constraints`.
+            groups: a label for each candidate, and how many picks may share one.
+        """
+        self.check_rule(rule)
+        labels, most = groups if groups is not None else (None, None)
+        constraints = Constraints(self.excluded(pool, exclude), min_separation, labels, most)
+        return self.candidates(pool).select(rule, count, constraints, seed)
+
+    def excluded(self, pool: Sequence[Atoms], exclude: Iterable[Atoms | str] = ()) -> list[bool]:
+        """Which candidates are in the training set or in ``exclude``."""
+        known = set(self.train_hashes)
+        known |= {item if isinstance(item, str) else structure_hash(item) for item in exclude}
+        return [digest in known for digest in structure_hashes(pool)]
+
+    def condition(self, structures: Sequence[Atoms]) -> "Fitted":
+        """The uncertainty as if these structures had been in the training set; no labels, no retraining."""
+        if self.features is None:
+            raise InputError(f"{self.name} has only scores, which cannot be updated without a new training")
+        features = self.features.condition(self.features.extract(self.potential, structures))
+        hashes = tuple(structure_hash(atoms) for atoms in structures)
+        method = dataclasses.replace(self.method, features=features)  # type: ignore[type-var]
+        return dataclasses.replace(self, method=method, train_hashes=self.train_hashes + hashes)
+
+    def check_rule(self, rule: str) -> None:
+        """Refuse a rule that is not known, or that needs features where there are none."""
+        check_selector(rule)
+        if self.features is None and rule not in SCORES_SUFFICE:
+            raise InputError(
+                f"--method {rule} needs features, and {self.name} has only scores: use --method topb or random"
+            )
+
+    def check_store(self, store: object | None) -> None:
+        """Only features can be kept."""
+        if store is not None and self.features is None:
+            raise InputError(f"--store keeps features, and {self.name} has none")
+
+    def _variance(self, structures: Sequence[Atoms], name: str, progress: Progress) -> Array:
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        features = self.features
+        if features is None:
+            return self.assess(structures, progress=progress).variance
+        parts = list(features.parts(structures))
+        if len(parts) == 1:
+            blocks = features.extract(self.potential, structures, name, progress)
+            return features.posterior.variance(blocks).cpu().numpy()
+        found = [
+            features.posterior.variance(
+                features.extract(self.potential, structures[part.start : part.stop], name, numbers=part)
+            )
+            for part in progress(parts, "energy gradients", len(parts))
+        ]
+        return torch.cat(found).cpu().numpy()
