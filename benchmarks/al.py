@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
 from ase import Atoms
 from scipy import stats
 from torch import Tensor
@@ -27,7 +28,6 @@ from adaptntk.execution import choose_workers, limited_threads
 from adaptntk.files import locked, make_folder, write_atomically, write_json
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.training.loop import PRESETS, Recipe, checkpoint_file
-from adaptntk.uncertainty.ntk import NTKUncertainty
 from adaptntk.uncertainty.registry import fit_method
 from adaptntk.uncertainty.workbench import FolderWorkbench
 from benchmarks.al_data import Sizes, Task

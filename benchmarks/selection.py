@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import save_uncertainty
 from torch import Tensor
 
 from adaptntk.core.posterior import Posterior
@@ -23,8 +25,6 @@ from adaptntk.errors import InputError
 from adaptntk.models.mace.network import SMALL, TINY, Architecture, EnergyReference, build_network
 from adaptntk.models.mace.potential import load_mace, save_mace
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import save_uncertainty
 from benchmarks.cost_figures import draw_selection_cost
 from benchmarks.features import choose_plan
 from benchmarks.record import save_result

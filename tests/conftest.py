@@ -9,6 +9,8 @@ import ase.build
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 from filelock import FileLock
 
 from adaptntk.data.splits import split_structures
@@ -16,8 +18,6 @@ from adaptntk.data.structures import ENERGY, FORCES, read_structures, write_stru
 from adaptntk.models.mace.network import TINY, EnergyReference, build_network
 from adaptntk.models.mace.potential import MACEPotential, load_mace
 from adaptntk.training.loop import PRESETS, train
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 
 TINY_RECIPE = PRESETS["tiny"]
 DATA_FILES = Path(__file__).parent / "data_files"

@@ -2,13 +2,13 @@ import json
 
 import numpy as np
 import pytest
+from adaptntk.uncertainty.ntk import NTKUncertainty
 
 from adaptntk.core import metrics
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import reference_forces
 from adaptntk.errors import InputError
 from adaptntk.evaluation import evaluate
-from adaptntk.uncertainty.ntk import NTKUncertainty
 
 
 def test_numbers_are_those_of_the_metrics(fitted, parts):

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from adaptntk.uncertainty.ntk import NTKUncertainty
 
 from adaptntk import verbs
 from adaptntk.data.rmd17 import load_rmd17
@@ -12,7 +13,6 @@ from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.evaluation import evaluate
 from adaptntk.models.mace.network import TINY
 from adaptntk.training.loop import PRESETS, train
-from adaptntk.uncertainty.ntk import NTKUncertainty
 from tests.conftest import TINY_RECIPE
 
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)

@@ -1,24 +1,119 @@
-"""How good a fitted uncertainty is on labelled structures it has not seen."""
+"""Errors and metrics: the only place that computes them, so that one name means one quantity everywhere.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+``force_error`` is the root mean square over the force components of one structure, ``force_rmse`` that over all force
+components of a set. ``ence`` is the calibration error of the sigma that is given, ``ence_cross_fitted`` that of a sigma
+fitted to the very structures it is judged on, in two halves, as in the paper.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ase import Atoms, units
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
-from adaptntk.core.calibration import REPORTED_COVERAGES, conformal_quantile, cross_fitted_sigma
-from adaptntk.data.structures import NO_LABELS, has_labels, reference_energies, reference_forces, structure_hash
+from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration, conformal_quantile, cross_fitted_sigma
+from adaptntk.data.structure_file import structure_sizes
+from adaptntk.data.structures import check_labelled, reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
+from adaptntk.models.protocol import Predictions
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.load import Fitted
-from adaptntk.uncertainty.ntk import check_label_units
+
+if TYPE_CHECKING:
+    from adaptntk.uncertainty.fitted import Fitted
 
 Array = NDArray[np.float64]
 
 KCAL_PER_MOL = units.kcal / units.mol
+BOOTSTRAPS = 2000
+# What labels look like, in eV and Å, when they were written in another unit of energy or force.
+_UNITS = {"kcal/mol": 23.0605, "kJ/mol": 96.4853, "Hartree": 1 / 27.2114, "Hartree/Bohr": 1 / 51.4221}
+
+
+def force_errors(predicted: Sequence[Array], structures: Sequence[Atoms]) -> Array:
+    """Root mean square over atoms and directions, one number per structure, eV/Å."""
+    reference = reference_forces(structures)
+    return np.array([np.sqrt(np.mean((p - r) ** 2)) for p, r in zip(predicted, reference, strict=True)])
+
+
+def energy_errors(predicted: Array, structures: Sequence[Atoms]) -> Array:
+    """Predicted minus labelled total energy, eV."""
+    return predicted - reference_energies(structures)
+
+
+def force_rmse(errors: Array, sizes: Array) -> float:
+    """Root mean square over all force components of a set, from the `force_errors` of structures of these sizes."""
+    return float(np.sqrt(np.average(errors**2, weights=sizes)))
+
+
+def force_rmse_interval(errors: Array, sizes: Array, confidence: float, seed: int) -> tuple[float, float]:
+    """One-sided bounds of `force_rmse`, by resampling structures; each is passed with probability 1 - confidence."""
+    rng = np.random.default_rng(seed)
+    samples = rng.integers(0, len(errors), (BOOTSTRAPS, len(errors)))
+    squares, weights = (errors**2 * sizes)[samples].sum(1), sizes[samples].sum(1)
+    low, high = np.quantile(np.sqrt(squares / weights), [1 - confidence, confidence])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class ErrorSummary:
+    """Errors on a set, eV and eV/Å; the tail as well as the mean.
+
+    ``force_rmse_p99`` is the 99th percentile of the force errors of structures, ``hot_force_rmse`` that of the tenth
+    with the highest energy per atom above what its elements account for.
+    """
+
+    force_rmse: float
+    force_rmse_p99: float
+    hot_force_rmse: float
+    energy_mae: float
+    energy_mae_per_atom: float
+
+
+def summarise_errors(predicted: Predictions, structures: Sequence[Atoms]) -> ErrorSummary:
+    """What is said of a model's errors on labelled structures."""
+    sizes = structure_sizes(structures).astype(float)
+    errors = force_errors(predicted.forces, structures)
+    energies = np.abs(energy_errors(predicted.energies, structures))
+    hot = _hottest_tenth(structures, sizes)
+    return ErrorSummary(
+        force_rmse(errors, sizes),
+        float(np.quantile(errors, 0.99)),
+        force_rmse(errors[hot], sizes[hot]),
+        float(energies.mean()),
+        float((energies / sizes).mean()),
+    )
+
+
+def _hottest_tenth(structures: Sequence[Atoms], sizes: Array) -> NDArray[np.bool_]:
+    energies = reference_energies(structures)
+    numbers = sorted({int(z) for atoms in structures for z in atoms.numbers})
+    counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in structures], dtype=float)
+    excess = (energies - counts @ np.linalg.lstsq(counts, energies, rcond=None)[0]) / sizes
+    return excess >= np.quantile(excess, 0.9)
+
+
+def size_correlation(variance: Array, structures: Sequence[Atoms]) -> float | None:
+    """How far scores follow the number of atoms (Spearman); None if all structures have the same."""
+    found = metrics.spearman(variance, structure_sizes(structures).astype(float))
+    return found if np.isfinite(found) else None
+
+
+def check_label_units(forces: Sequence[Array], structures: Sequence[Atoms], name: str) -> None:
+    """Compare labelled with predicted forces: a good fit with the slope of another unit gives it away."""
+    p = np.concatenate([f.ravel() for f in forces])
+    r = np.concatenate([f.ravel() for f in reference_forces(structures)])
+    if len(p) < 3 or np.std(p) == 0 or np.std(r) == 0 or np.corrcoef(p, r)[0, 1] < 0.9:
+        return
+    slope = float(p @ r / (p @ p))
+    for unit, factor in _UNITS.items():
+        if abs(slope / factor - 1) < 0.15:
+            raise InputError(
+                f"{name}: the force labels are {slope:.3g} times the predicted forces, so they look like {unit}; "
+                "convert the labels to eV and eV/Å"
+            )
 
 
 @dataclass(frozen=True)
@@ -30,7 +125,7 @@ class Evaluation:
 
 
 def evaluate(
-    uncertainty: Fitted,
+    fitted: "Fitted",
     test: Sequence[Atoms],
     name: str = "test set",
     batch_size: int = 16,
@@ -41,56 +136,54 @@ def evaluate(
 
     Structures of the training set are refused: their errors say nothing about new ones.
     """
-    if uncertainty.calibration is None:
+    if fitted.calibration is None:
         raise InputError("the uncertainty is not calibrated: fit it with a validation set")
+    hashes = _check_test(fitted, test, name)
+    found = fitted.assess(test, batch_size, progress)
+    check_label_units(found.forces, test, name)
+    scores = fitted.scores_of_variance(found.variance, test)
+    assert scores.sigma is not None
+    assert scores.energy_sigma is not None
+    errors, sizes = force_errors(found.forces, test), structure_sizes(test).astype(float)
+    summary = asdict(summarise_errors(Predictions(found.energies, found.forces), test))
+    rng = np.random.default_rng(seed)
+    result: dict[str, Any] = {"method": fitted.name, "structures": len(test), **summary}
+    result |= ranking(scores.variance, errors, rng)
+    result |= calibration_quality(scores.variance, scores.sigma, errors, rng)
+    result["conformal"] = {
+        str(coverage): observed_coverage(fitted.calibration, scores.variance, errors, coverage)
+        for coverage in REPORTED_COVERAGES
+    }
+    # The trivial rival: high-energy frames are both rarer and harder. A score should beat it.
+    result["control_predicted_energy_spearman"] = metrics.spearman(found.energies / sizes, errors)
+    result["correlation_with_size"] = size_correlation(scores.variance, test)
+    columns = {
+        "frame": list(range(len(test))),
+        "structure": hashes,
+        fitted.variance_key: scores.variance.tolist(),
+        "forces_uncertainty": scores.sigma.tolist(),
+        "energy_uncertainty": scores.energy_sigma.tolist(),
+        "force_error": errors.tolist(),
+        "energy_error": np.abs(energy_errors(found.energies, test)).tolist(),
+        "predicted_energy": found.energies.tolist(),
+        "atoms": structure_sizes(test).tolist(),
+    }
+    return Evaluation({key: _json_value(value) for key, value in result.items()}, columns)
+
+
+def _check_test(fitted: "Fitted", test: Sequence[Atoms], name: str) -> list[str]:
+    """Refuse what says nothing about new structures; the hashes of the others."""
     if len(test) < 20:
         raise InputError(f"{name}: {len(test)} structures are too few to evaluate on; give at least 20")
-    known, used = set(uncertainty.train_hashes), set(uncertainty.calibration_hashes)
+    check_labelled(test, name)
+    known, used = set(fitted.train_hashes), set(fitted.calibration_hashes)
     hashes = [structure_hash(atoms) for atoms in test]
-    for index, (atoms, identity) in enumerate(zip(test, hashes, strict=True)):
-        if not has_labels(atoms):
-            raise InputError(f"{name}, frame {index}: {NO_LABELS}")
+    for index, identity in enumerate(hashes):
         if identity in known:
             raise InputError(f"{name}, frame {index}: is also in the training set; remove it")
         if identity in used:
             raise InputError(f"{name}, frame {index}: was used to calibrate this uncertainty; remove it")
-    predicted = uncertainty.assess(test, batch_size, progress)
-    scores = uncertainty.scores_of_variance(predicted.variance, test)
-    check_label_units(predicted.forces, test, name)
-    force_errors = metrics.force_rmse(predicted.forces, reference_forces(test))
-    energy_errors = np.abs(predicted.energies - reference_energies(test))
-    assert scores.sigma is not None
-    assert scores.energy_sigma is not None
-    sizes = np.array([len(atoms) for atoms in test], dtype=float)
-    rng = np.random.default_rng(seed)
-    result: dict[str, Any] = {
-        "method": uncertainty.name,
-        "structures": len(test),
-        "force_rmse": float(np.sqrt(np.average(force_errors**2, weights=sizes))),
-        "energy_mae": float(energy_errors.mean()),
-        "energy_mae_per_atom": float((energy_errors / sizes).mean()),
-    }
-    result |= ranking(scores.variance, force_errors, rng)
-    result |= calibration_quality(scores.variance, scores.sigma, force_errors, rng)
-    result["conformal"] = {
-        str(coverage): _coverage(uncertainty, scores.variance, force_errors, coverage)
-        for coverage in REPORTED_COVERAGES
-    }
-    # The trivial rival: high-energy frames are both rarer and harder. A score should beat it.
-    result["control_predicted_energy_spearman"] = metrics.spearman(predicted.energies / sizes, force_errors)
-    result["correlation_with_size"] = metrics.spearman(scores.variance, sizes)
-    columns = {
-        "frame": list(range(len(test))),
-        "structure": hashes,
-        f"{uncertainty.name}_variance": scores.variance.tolist(),
-        "forces_uncertainty": scores.sigma.tolist(),
-        "energy_uncertainty": scores.energy_sigma.tolist(),
-        "force_rmse": force_errors.tolist(),
-        "energy_error": energy_errors.tolist(),
-        "predicted_energy": predicted.energies.tolist(),
-        "atoms": [len(atoms) for atoms in test],
-    }
-    return Evaluation({key: _json_value(value) for key, value in result.items()}, columns)
+    return hashes
 
 
 def ranking(variance: Array, errors: Array, rng: np.random.Generator) -> dict[str, Any]:
@@ -113,13 +206,14 @@ def ranking(variance: Array, errors: Array, rng: np.random.Generator) -> dict[st
 
 
 def calibration_quality(variance: Array, sigma: Array, errors: Array, rng: np.random.Generator) -> dict[str, Any]:
-    """ENCE of the stored sigma, of a sigma cross-fitted on these structures (paper), and its context."""
+    """ENCE of the given sigma, of one cross-fitted on these structures (paper), and their context."""
     cross_fitted = cross_fitted_sigma(variance, errors, rng)
     freedom = metrics.error_degrees_of_freedom(sigma, errors)
     constant = cross_fitted_sigma(np.ones_like(errors), errors, rng)
-    interval: Callable[[Array], tuple[float, float]] = lambda s: metrics.bootstrap_interval(  # noqa: E731
-        metrics.ence, (s, errors), rng, draws=200
-    )
+
+    def interval(s: Array) -> tuple[float, float]:
+        return metrics.bootstrap_interval(metrics.ence, (s, errors), rng, draws=200)
+
     return {
         "ence": metrics.ence(sigma, errors),
         "ence_interval": interval(sigma),
@@ -130,22 +224,17 @@ def calibration_quality(variance: Array, sigma: Array, errors: Array, rng: np.ra
     }
 
 
+def observed_coverage(calibration: Calibration, variance: Array, errors: Array, coverage: float) -> dict[str, Any]:
+    """How often the conformal bound holds, and how far from the stated coverage that may be by chance."""
+    factor = conformal_quantile(calibration.ratios, coverage)
+    if not np.isfinite(factor):
+        return {"stated": coverage, "observed": None, "error_over_sigma": None}
+    observed = float(np.mean(errors <= calibration.error_bound(variance, coverage)))
+    # Calibration set and test set are both finite: the coverage seen scatters around the one stated.
+    spread = np.sqrt(coverage * (1 - coverage) * (1 / len(calibration.ratios) + 1 / len(errors)))
+    return {"stated": coverage, "observed": observed, "standard_error": float(spread), "error_over_sigma": factor}
+
+
 def _json_value(value: Any) -> Any:
     """JSON has no NaN: a correlation with a constant is null."""
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _coverage(uncertainty: Fitted, variance: Array, errors: Array, coverage: float) -> dict[str, Any]:
-    assert uncertainty.calibration is not None
-    factor = conformal_quantile(uncertainty.calibration.ratios, coverage)
-    if not np.isfinite(factor):
-        return {"stated": coverage, "observed": None, "error_over_sigma": None}
-    observed = float(np.mean(errors <= uncertainty.calibration.error_bound(variance, coverage)))
-    # Calibration set and test set are both finite: the coverage seen scatters around the one stated.
-    spread = np.sqrt(coverage * (1 - coverage) * (1 / len(uncertainty.calibration.ratios) + 1 / len(errors)))
-    return {
-        "stated": coverage,
-        "observed": observed,
-        "standard_error": float(spread),
-        "error_over_sigma": factor,
-    }

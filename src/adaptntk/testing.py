@@ -77,7 +77,7 @@ def check_acquisition(selector: Callable[[Problem], Selection]) -> None:
     posterior = Posterior.fit(training, 0.1)
 
     def choose(count: int, constraints: Constraints) -> Selection:
-        return selector(Problem(posterior, training, candidates, count, constraints, seed=3))
+        return selector(Problem.of_features(posterior, training, candidates, count, constraints, seed=3))
 
     excluded = [index % 3 == 0 for index in range(len(candidates))]
     groups = [index % 7 for index in range(len(candidates))]

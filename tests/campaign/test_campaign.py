@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from adaptntk.uncertainty.ntk_file import load_uncertainty
 
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.campaign.rounds import not_lost
@@ -12,7 +13,6 @@ from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import read_structures, reference_forces, structure_hash, write_structures
 from adaptntk.errors import InputError
 from adaptntk.models.mace.potential import load_mace
-from adaptntk.uncertainty.ntk_file import load_uncertainty
 from tests.campaign.conftest import outcome, write_config
 
 

@@ -4,11 +4,11 @@ import json
 
 import ase.io
 import pytest
+from adaptntk.uncertainty.calibrated import load_method
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.training.loop import train
-from adaptntk.uncertainty.calibrated import load_method
 from tests.conftest import TINY_RECIPE
 
 

@@ -3,13 +3,13 @@
 import ase.io
 import numpy as np
 import pytest
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import save_uncertainty
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.md.exploration import fingerprint
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import save_uncertainty
 
 
 @pytest.fixture

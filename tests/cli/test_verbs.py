@@ -7,10 +7,10 @@ import sys
 import ase.io
 import numpy as np
 import pytest
+from adaptntk.uncertainty.ntk_file import load_uncertainty
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
-from adaptntk.uncertainty.ntk_file import load_uncertainty
 from adaptntk.version import __version__
 
 

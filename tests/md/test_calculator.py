@@ -6,6 +6,7 @@ import ase.io
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
 from ase import Atoms, units
 from ase.calculators.calculator import CalculationFailed, PropertyNotImplementedError
 from ase.io.trajectory import Trajectory as ASETrajectory
@@ -18,7 +19,6 @@ from adaptntk.errors import InputError
 from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.torch_module import TorchModulePotential
-from adaptntk.uncertainty.ntk import NTKUncertainty
 from tests.conftest import tiny_network
 
 KEYS = {"ntk_variance", "energy_uncertainty", "forces_uncertainty", "forces_error_bound"}

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 
 from adaptntk.models.protocol import energy_gradients_one_by_one
 from adaptntk.models.torch_module import TorchModulePotential
 from adaptntk.testing import check_potential
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 
 
 class PairNetwork(torch.nn.Module):

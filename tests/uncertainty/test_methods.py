@@ -7,6 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.baselines.controls import Random
+from adaptntk.uncertainty.baselines.last_layer import mean_invariants
+from adaptntk.uncertainty.calibrated import CalibratedMethod, load_method, save_method
+from adaptntk.uncertainty.load import load_fitted
+from adaptntk.uncertainty.ntk_file import load_uncertainty
 from scipy import integrate
 
 from adaptntk.core.error_model import LogErrorRegression
@@ -18,16 +23,11 @@ from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.progress import silent
 from adaptntk.testing import check_method
 from adaptntk.training.loop import Recipe, read_snapshots, snapshot_epochs, train
-from adaptntk.uncertainty.baselines.controls import Random
 from adaptntk.uncertainty.baselines.dropout import Dropout
 from adaptntk.uncertainty.baselines.ensemble import Ensemble
 from adaptntk.uncertainty.baselines.evidential import EvidentialHead, nig_loss
-from adaptntk.uncertainty.baselines.last_layer import mean_invariants
 from adaptntk.uncertainty.baselines.swag import SWAG, WeightDistribution
-from adaptntk.uncertainty.calibrated import CalibratedMethod, load_method, save_method
-from adaptntk.uncertainty.load import load_fitted
 from adaptntk.uncertainty.method import spread_of_forces
-from adaptntk.uncertainty.ntk_file import load_uncertainty
 from adaptntk.uncertainty.registry import METHODS, fit_method, parse_options
 from adaptntk.uncertainty.workbench import FolderWorkbench
 

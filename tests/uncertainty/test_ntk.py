@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty, choose_normalisation
 from ase import Atoms
 
 from adaptntk.core.calibration import fit_variance
@@ -10,7 +11,6 @@ from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.data.structures import ENERGY, FORCES, reference_forces
 from adaptntk.errors import InputError
 from adaptntk.features.energy_gradients import extract_features
-from adaptntk.uncertainty.ntk import NTKUncertainty, choose_normalisation
 
 
 def errors_of(potential, frames):

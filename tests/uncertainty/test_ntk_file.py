@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.ntk_file import load_uncertainty, read_header, save_uncertainty
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from adaptntk.core.sketch.gaussian import NoSketch
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.models.mace.potential import load_mace, save_mace
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import load_uncertainty, read_header, save_uncertainty
 from tests.conftest import tiny_network
 
 

@@ -97,7 +97,7 @@ class Calibration:
 
     Args:
         forces: to the root mean square force error of a structure, eV/Å.
-        energy: to the energy error, eV (divided by the same power of the number of atoms as the features).
+        energy: to the energy error, eV, divided by the number of atoms to the power ``energy_power``.
         ratios: force error over predicted sigma of each calibration structure, sigma cross-fitted.
         variances: the raw score of each calibration structure.
     """
@@ -106,10 +106,16 @@ class Calibration:
     energy: VarianceCalibration
     ratios: Array
     variances: Array
+    energy_power: float = 1.0
 
     @classmethod
     def fit(
-        cls, variances: Array, force_errors: Array, energy_errors: Array, rng: np.random.Generator
+        cls,
+        variances: Array,
+        force_errors: Array,
+        energy_errors: Array,
+        rng: np.random.Generator,
+        energy_power: float = 1.0,
     ) -> "Calibration":
         """Fit both scales, and keep what conformal thresholds of any coverage need."""
         check_calibration_size(len(variances))
@@ -119,6 +125,7 @@ class Calibration:
             fit_variance(variances, np.abs(energy_errors)),
             np.sort(force_errors / sigma),
             np.sort(variances),
+            energy_power,
         )
 
     def error_bound(self, variance: Array, coverage: float) -> Array:

@@ -13,11 +13,6 @@ from scipy import stats
 Array = NDArray[np.float64]
 
 
-def force_rmse(predicted: list[Array], reference: list[Array]) -> Array:
-    """Root mean square over atoms and directions, one number per structure."""
-    return np.array([np.sqrt(np.mean((p - r) ** 2)) for p, r in zip(predicted, reference, strict=True)])
-
-
 def spearman(u: Array, e: Array) -> float:
     """Rank correlation; ``nan`` when one side is constant."""
     return float("nan") if np.ptp(u) == 0 or np.ptp(e) == 0 else float(stats.spearmanr(u, e).statistic)

@@ -94,6 +94,13 @@ def has_labels(atoms: Atoms) -> bool:
     return ENERGY in atoms.info and FORCES in atoms.arrays
 
 
+def check_labelled(frames: Iterable[Atoms], name: str) -> None:
+    """Refuse a set with a structure that has no labels."""
+    for index, atoms in enumerate(frames):
+        if not has_labels(atoms):
+            raise InputError(f"{name}, frame {index}: {NO_LABELS}")
+
+
 def reference_energies(frames: Iterable[Atoms]) -> NDArray[np.float64]:
     """Labels in eV."""
     return np.array([atoms.info[ENERGY] for atoms in frames], dtype=float)

@@ -16,9 +16,9 @@ from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.registry import make_sketch, sketch_spec
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.features.estimate import Estimate, seconds_of
-from adaptntk.features.feature_map import NORMALISATIONS, check_normalisation, size_powers
+from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, check_normalisation, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import Potential, Predictions, SinglePoint, parameter_count
+from adaptntk.models.protocol import Potential, SinglePoint, parameter_count
 from adaptntk.progress import Progress, silent
 
 _DRAWN_AGAIN = "the sketch is too large to keep and is drawn again and again: --sketch srht needs no such time"
@@ -27,7 +27,7 @@ _LARGEST_BATCH = 32
 
 
 @dataclass(frozen=True)
-class EnergyGradients:
+class EnergyGradients(FeatureMap):
     """``S dE/dtheta / N^k``.
 
     Args:
@@ -38,8 +38,6 @@ class EnergyGradients:
     sketch: Sketch = field(default_factory=GaussianSketch)
     normalise: str = "none"
     name: ClassVar[str] = "energy"
-    rows: ClassVar[int] = 1
-    asked: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_normalisation(self.normalise)
@@ -95,17 +93,6 @@ class EnergyGradients:
     def project(self, full: Tensor) -> Tensor:
         """Blocks of this map from those of the `unsketched` one."""
         return self.sketch.apply(full[:, 0])[:, None]
-
-    def extract_and_predict(
-        self,
-        potential: Potential,
-        structures: Sequence[Atoms],
-        batch_size: int = 16,
-        memory_budget: int = DEFAULT_BUDGET,
-        progress: Progress = silent,
-    ) -> tuple[Tensor, Predictions]:
-        blocks = self.extract(potential, structures, memory_budget, progress)
-        return blocks, potential.predict(structures, batch_size, progress)
 
     def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
         point = potential.single_point(atoms, gradient=True)

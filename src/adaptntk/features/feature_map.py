@@ -1,7 +1,8 @@
 """What turns structures into blocks of feature rows, and what all such maps share."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -20,20 +21,22 @@ NORMALISATIONS = {"none": 0.0, "sqrt_n": 0.5, "per_atom": 1.0}
 """``phi / N^k``: the total energy grows with the number of atoms N, the force error does not."""
 
 
-class FeatureMap(Protocol):
+class FeatureMap(ABC):
     """(potential, structures) to a block of rows per structure. A value: it knows no model and no structure."""
 
-    name: str
+    name: ClassVar[str]
     """Under which `features.registry` finds it."""
-    rows: int
+    rows: int = 1
     """In each block."""
-    asked: int
+    asked: int = 1
     """Leading rows of a block whose variances are the score."""
     normalise: str
 
+    @abstractmethod
     def width(self, potential: Potential) -> int:
         """Numbers in a row."""
 
+    @abstractmethod
     def extract(
         self,
         potential: Potential,
@@ -43,11 +46,18 @@ class FeatureMap(Protocol):
     ) -> Tensor:
         """Blocks of the structures: (structures, rows, width)."""
 
-    def unsketched(self) -> "FeatureMap | None":
-        """The exact map that this one approximates by a projection; None if it is exact itself."""
+    @abstractmethod
+    def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
+        """What the potential says of one structure, and its block, in one pass where that is possible."""
 
-    def project(self, full: Tensor) -> Tensor:
-        """Blocks of this map from those of the `unsketched` one."""
+    @abstractmethod
+    def spec(self, potential: Potential) -> dict[str, Any]:
+        """What must be written down to build the same map again, with its name under ``map``."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> Self:
+        """The map of which that was written down."""
 
     def extract_and_predict(
         self,
@@ -58,21 +68,22 @@ class FeatureMap(Protocol):
         progress: Progress = silent,
     ) -> tuple[Tensor, Predictions]:
         """Blocks and predictions, in one pass where that is possible."""
+        blocks = self.extract(potential, structures, memory_budget, progress)
+        return blocks, potential.predict(structures, batch_size, progress)
 
-    def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
-        """What the potential says of one structure, and its block, in one pass where that is possible."""
+    def unsketched(self) -> "FeatureMap | None":
+        """The exact map that this one approximates by a projection; None if it is exact itself."""
+        return None
+
+    def project(self, full: Tensor) -> Tensor:
+        """Blocks of this map from those of the `unsketched` one."""
+        return full
 
     def estimate(
         self, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
     ) -> Estimate | None:
         """What `extract` will take, if it is worth telling; ``kept``: all blocks are held at once."""
-
-    def spec(self, potential: Potential) -> dict[str, Any]:
-        """What must be written down to build the same map again."""
-
-    @classmethod
-    def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> Self:
-        """The map of which that was written down."""
+        return None
 
 
 def check_normalisation(normalise: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.features.feature_map import NORMALISATIONS, check_normalisation, size_powers
+from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, check_normalisation, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions, SinglePoint
 from adaptntk.progress import Progress, silent
@@ -25,13 +25,11 @@ def mean_invariants(potential: Potential, predicted: Predictions) -> NDArray[np.
 
 
 @dataclass(frozen=True)
-class LastLayerFeatures:
+class LastLayerFeatures(FeatureMap):
     """The gradient of the total energy over the weights of a linear readout; one row per structure."""
 
     normalise: str = "none"
     name: ClassVar[str] = "last_layer"
-    rows: ClassVar[int] = 1
-    asked: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_normalisation(self.normalise)
@@ -49,13 +47,6 @@ class LastLayerFeatures:
     ) -> Tensor:
         return self.extract_and_predict(potential, structures, progress=progress)[0]
 
-    def unsketched(self) -> None:
-        """Nothing is projected."""
-        return
-
-    def project(self, full: Tensor) -> Tensor:
-        return full
-
     def extract_and_predict(
         self,
         potential: Potential,
@@ -71,12 +62,6 @@ class LastLayerFeatures:
         predicted = potential.predict([atoms])
         point = SinglePoint(float(predicted.energies[0]), predicted.forces[0])
         return point, self._blocks(potential, predicted, [atoms])[0]
-
-    def estimate(
-        self, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
-    ) -> None:
-        """As long as predictions take: not worth telling."""
-        return
 
     def spec(self, potential: Potential) -> dict[str, Any]:
         return {"map": self.name, "normalise": self.normalise}

@@ -141,7 +141,7 @@ class FeatureStore:
         return self.folder / "index.bin"
 
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Copies of blocks. Read rather than mapped: pages of a mapped file count as memory, sixteen for each touched."""
+        """Copies of blocks. Read, not mapped: pages of a mapped file count as memory, sixteen for each touched."""
         blocks = np.empty((len(numbers), self.height, self.width))
         borders = np.flatnonzero(np.diff(numbers) != 1) + 1
         with self._rows.open("rb") as file:
@@ -176,7 +176,9 @@ class FeatureStore:
         with self._lock():
             for path in (self._rows, self._index):
                 path.touch()
-            self._cut(min(self._rows.stat().st_size // self._block_bytes, self._index.stat().st_size // _ENTRY.itemsize))
+            self._cut(
+                min(self._rows.stat().st_size // self._block_bytes, self._index.stat().st_size // _ENTRY.itemsize)
+            )
 
     def _cut(self, count: int) -> None:
         """Keep the first blocks only. The caller holds the lock."""

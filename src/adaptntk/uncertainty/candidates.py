@@ -42,9 +42,7 @@ class Candidates:
         """The uncertainty of each, before anything is picked."""
         return self.fitted.scores_of_variance(self._scores.cpu().numpy(), self.structures)
 
-    def select(
-        self, rule: str, count: int, constraints: Constraints | None = None, seed: int = 0
-    ) -> Selection:
+    def select(self, rule: str, count: int, constraints: Constraints | None = None, seed: int = 0) -> Selection:
         """The batch that the rule of that name chooses."""
         self.fitted.check_rule(rule)
         features = self.fitted.features

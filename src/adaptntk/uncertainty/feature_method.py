@@ -7,7 +7,7 @@ work with both.
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -77,8 +77,8 @@ class FeatureMethod:
 
     potential: Potential
     features: FeatureModel
-    name: ClassVar[str]
-    uses_training_labels: ClassVar[bool] = False
+    name = "features"
+    uses_training_labels = False
 
     @classmethod
     def fit_map(cls, bench: Workbench, rng: np.random.Generator, feature_map: FeatureMap, ridge: RidgeOptions) -> Self:

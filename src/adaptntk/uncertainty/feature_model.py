@@ -52,9 +52,7 @@ class FeatureModel:
         numbers: Sequence[int] | None = None,
     ) -> TensorBlocks:
         """Blocks of any structures, as the posterior expects them."""
-        return extract_blocks(
-            self.feature_map, potential, structures, self.memory_budget, name, progress, numbers
-        )
+        return extract_blocks(self.feature_map, potential, structures, self.memory_budget, name, progress, numbers)
 
     def extract_stored(
         self,
@@ -104,13 +102,9 @@ class FeatureModel:
     def condition(self, blocks: Tensor | Blocks) -> "FeatureModel":
         """As if these structures had been in the training set; no labels, no retraining."""
         tensor = blocks if isinstance(blocks, Tensor) else blocks[:]
-        return dataclasses.replace(
-            self, blocks=join(self.blocks, tensor), posterior=self.posterior.condition(tensor)
-        )
+        return dataclasses.replace(self, blocks=join(self.blocks, tensor), posterior=self.posterior.condition(tensor))
 
-    def problem(
-        self, candidates: Blocks, count: int, constraints: Constraints | None = None, seed: int = 0
-    ) -> Problem:
+    def problem(self, candidates: Blocks, count: int, constraints: Constraints | None = None, seed: int = 0) -> Problem:
         """The choice of a batch, for any rule."""
         return Problem.of_features(self.posterior, self.blocks, candidates, count, constraints, seed)
 

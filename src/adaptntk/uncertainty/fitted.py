@@ -129,9 +129,11 @@ class Fitted:
             point, variance = SinglePoint(float(found.energies[0]), found.forces[0]), found.variance
         else:
             point, block = self.features.feature_map.observe(self.potential, atoms)
-            variance = self.features.posterior.variance(
-                dataclasses.replace(self.features.blocks, tensor=block[None])
-            ).cpu().numpy()
+            variance = (
+                self.features.posterior.variance(dataclasses.replace(self.features.blocks, tensor=block[None]))
+                .cpu()
+                .numpy()
+            )
         return point, self.entries(self.scores_of_variance(variance, [atoms]), 0, coverage)
 
     def select(

@@ -68,7 +68,7 @@ class Method(Protocol):
     """An uncertainty method. `fit` and `restore` make one."""
 
     name: str
-    Options: type
+    Options: Any
     """A frozen dataclass: what may be chosen when it is fitted, each with a default."""
     uses_training_labels: bool
     """Whether `fit` needs the labels of the training structures, or trains networks with them."""
@@ -97,19 +97,11 @@ class Method(Protocol):
 
 
 class ScoresOnly:
-    """What methods without features share: inherit from it."""
+    """What methods without features declare: inherit from it."""
 
-    Options: type = NoOptions
+    Options: Any = NoOptions
     uses_training_labels = True
     features = None
-
-    def state(self) -> MethodState:
-        raise NotImplementedError
-
-    @property
-    def potential(self) -> Potential:
-        """The first network."""
-        return self.state().networks[0]
 
 
 def spread_of_forces(predictions: Sequence[list[Array]]) -> tuple[Array, list[Array]]:

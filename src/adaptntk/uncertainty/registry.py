@@ -1,19 +1,20 @@
-"""The methods by name. A new one is a file and a line here."""
+"""The methods by name: a new one is a file and a line here, or a call of `register_method`."""
 
-import inspect
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 from adaptntk.errors import InputError
-from adaptntk.uncertainty.baselines.controls import PredictedEnergy, Random
+from adaptntk.uncertainty.baselines.distance import Distance
 from adaptntk.uncertainty.baselines.dropout import Dropout
 from adaptntk.uncertainty.baselines.ensemble import Ensemble
 from adaptntk.uncertainty.baselines.error_model import ErrorModel
 from adaptntk.uncertainty.baselines.evidential import Evidential
-from adaptntk.uncertainty.baselines.last_layer import Distance, LastLayer
+from adaptntk.uncertainty.baselines.predicted_energy import PredictedEnergy
+from adaptntk.uncertainty.baselines.random_numbers import RandomNumbers
 from adaptntk.uncertainty.baselines.swag import SWAG
-from adaptntk.uncertainty.method import Method, Workbench
-from adaptntk.uncertainty.ntk_method import NTK
+from adaptntk.uncertainty.feature_method import NTK, LastLayer
+from adaptntk.uncertainty.method import Method
 
 METHODS: dict[str, type[Method]] = {
     "ntk": NTK,
@@ -25,13 +26,15 @@ METHODS: dict[str, type[Method]] = {
     "last_layer": LastLayer,
     "distance": Distance,
     "energy": PredictedEnergy,
-    "random": Random,
+    "random": RandomNumbers,
 }
 
 
-def fit_method(name: str, workbench: Workbench, options: Mapping[str, Any] | None = None) -> Method:
-    """Fit the method of that name."""
-    return find_method(name).fit(workbench, **(options or {}))
+def register_method(method: type[Method]) -> None:
+    """Make a method known under its name, for `fit`, the command line and files of this process."""
+    if method.name in METHODS:
+        raise InputError(f"there is a method {method.name!r} already")
+    METHODS[method.name] = method
 
 
 def find_method(name: str) -> type[Method]:
@@ -41,30 +44,39 @@ def find_method(name: str) -> type[Method]:
     return METHODS[name]
 
 
-def method_options(name: str) -> dict[str, inspect.Parameter]:
-    """What may be chosen when the method is fitted: the parameters of its ``fit`` after the workbench."""
-    return dict(list(inspect.signature(find_method(name).fit).parameters.items())[1:])
+def make_options(name: str, given: Mapping[str, Any] | None) -> Any:
+    """The options of a method, with defaults for what is not given."""
+    kind = find_method(name).Options
+    _check_names(name, given or {})
+    return kind(**(given or {}))
 
 
 def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
     """``KEY=VALUE`` texts as options of a method, each of the type that the method declares."""
-    known = method_options(name)
+    types = _types(name)
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        if not equals or key not in known:
-            described = [f"{option} ({_type(p).__name__}, {p.default})" for option, p in known.items()]
-            raise InputError(
-                f"{name} has no option {text!r}; write KEY=VALUE with one of: {', '.join(described) or 'none'}"
-            )
-        kind = _type(known[key])
+        _check_names(name, [key if equals else text])
         try:
-            found[key] = kind(value)
+            found[key] = types[key](value)
         except ValueError:
-            raise InputError(f"option {key} of {name} must be of type {kind.__name__}, not {value!r}") from None
+            raise InputError(f"option {key} of {name} must be of type {types[key].__name__}, not {value!r}") from None
     return found
 
 
-def _type(parameter: inspect.Parameter) -> type:
-    """The declared type; of ``X | None``, X."""
-    return next((kind for kind in get_args(parameter.annotation) if kind is not type(None)), parameter.annotation)
+def _check_names(name: str, given: Sequence[str] | Mapping[str, Any]) -> None:
+    types = _types(name)
+    for key in given:
+        if key not in types:
+            defaults = {item.name: item.default for item in dataclasses.fields(find_method(name).Options)}
+            described = [f"{option} ({kind.__name__}, {defaults[option]})" for option, kind in types.items()]
+            raise InputError(
+                f"{name} has no option {key!r}; write KEY=VALUE with one of: {', '.join(described) or 'none'}"
+            )
+
+
+def _types(name: str) -> dict[str, type]:
+    """The declared type of each option; of ``X | None``, X."""
+    hints = get_type_hints(find_method(name).Options)
+    return {key: next((kind for kind in get_args(hint) if kind is not type(None)), hint) for key, hint in hints.items()}

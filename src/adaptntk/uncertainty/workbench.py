@@ -1,196 +1,77 @@
-"""A folder in which methods find the networks they need, each trained once."""
+"""What a method may ask for while it is fitted. What costs something is done once, whoever asks."""
 
-import dataclasses
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from pathlib import Path
-from typing import Any
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import torch
 from ase import Atoms
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.files import make_folder, write_atomically
-from adaptntk.models.mace.network import build_network
-from adaptntk.models.mace.potential import MACEPotential, load_mace
-from adaptntk.training.loop import (
-    EpochReport,
-    Recipe,
-    checkpoint_file,
-    energy_reference,
-    read_snapshots,
-    snapshot_file,
-    train,
-    training_identity,
-)
-
-# Of the epochs, at the end: the weights from which SWAG is made.
-SNAPSHOT_SHARE = 0.25
+from adaptntk.features.extraction import Extracted, extract_sets
+from adaptntk.features.feature_map import FeatureMap
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.models.protocol import Potential, Predictions
+from adaptntk.progress import Progress, silent
 
 
-class FolderWorkbench:
-    """Trains on demand, resumes what was interrupted, and remembers how long each training took.
-
-    ``used`` are the names of the networks that were asked for, ``seconds_in_training`` how long that took by now.
+@dataclass
+class Workbench:
+    """The structures of a fit, and what is computed of them.
 
     Args:
-        train, valid: labelled structures.
-        folder: where networks are kept.
-        recipe: how they are trained.
-        seed: of the model itself; other members follow from it.
-        given: files of networks that are trained already, by name: ``member-0``, ``member-1``, ...
-        dtype, head: how those are used; as they are stored by default.
-        keep_snapshots: of the model itself, if its rate is constant, for `snapshots`: they take space.
+        train: structures that the model was trained on.
+        valid: labelled structures outside the training set; without them nothing is calibrated.
+        seed: of everything random, and of the model itself; other networks follow from it.
+        batch_size: structures predicted at a time.
+        memory_budget: bytes.
     """
 
-    def __init__(
-        self,
-        train: Sequence[Atoms],
-        valid: Sequence[Atoms],
-        folder: str | Path,
-        recipe: Recipe,
-        seed: int = 0,
-        device: str = "auto",
-        on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None,
-        given: Mapping[str, Path] | None = None,
-        dtype: str | None = None,
-        head: str | None = None,
-        keep_snapshots: bool = True,
-    ) -> None:
-        self.train = train
-        self.valid = valid
-        self.folder = Path(folder)
-        self.recipe = recipe
-        self.seed = seed
-        self.device = device
-        self._on_epoch = on_epoch
-        self._given = dict(given or {})
-        self._how = (dtype, head)
-        self._keep_snapshots = keep_snapshots
-        self._loaded: dict[str, MACEPotential] = {}
-        self.used: set[str] = set()
-        self.seconds_in_training = 0.0
+    train: Sequence[Atoms]
+    valid: Sequence[Atoms] = ()
+    seed: int = 0
+    batch_size: int = 16
+    memory_budget: int = DEFAULT_BUDGET
+    progress: Progress = silent
+    _extracted: dict[str, Extracted] = field(default_factory=dict, init=False, repr=False)
+    _predicted: list[Predictions] = field(default_factory=list, init=False, repr=False)
 
-    def member(self, number: int) -> MACEPotential:
+    def member(self, number: int) -> Potential:
         """A network trained with a seed of its own; number 0 is the model itself."""
-        name = f"member-{number}"
-        self.used.add(name)
-        if name not in self._loaded:
-            # A thousand members of one seed come before the first of the next.
-            keep = number == 0 and not self.recipe.cosine and self._keep_snapshots
-            share = SNAPSHOT_SHARE if keep else 0.0
-            path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
-            self._loaded[name] = load_mace(path, self.device, *(self._how if name in self._given else ()))
-        return self._loaded[name]
-
-    def train_members(self, count: int, executor: Executor) -> None:
-        """Train the members up to that number side by side; `member` finds them afterwards."""
-        missing = [number for number in range(count) if f"member-{number}" not in self._given]
-        if "member-0" in self._given and missing:
-            self._check_architecture()
-        futures = [executor.submit(_train_member, self._plain(), number) for number in missing]
-        for future in futures:
-            future.result()
-
-    def _plain(self) -> dict[str, Any]:
-        """What another process needs to make the same networks in the same folder."""
-        settings = {"folder": self.folder, "recipe": self.recipe, "seed": self.seed, "device": self.device}
-        return {"train": self.train, "valid": self.valid, **settings}
+        raise NotImplementedError
 
     def snapshots(self) -> list[dict[str, Tensor]]:
-        """Weights along the last quarter of the training of the model itself, at a constant learning rate.
+        """Weights of the model itself, from the last quarter of the epochs of its training."""
+        raise InputError("only one trained model is given, and none can be trained: use a FolderWorkbench")
 
-        SWAG needs weights that wander. A learning rate that falls to zero brings them to rest, so that quarter is then
-        repeated from the finished model at the learning rate with which it began.
-        """
-        model = self.member(0)
-        trained = self._given.get("member-0", self.folder / "member-0.model")
-        if not self.recipe.cosine and snapshot_file(trained).exists():
-            return read_snapshots(trained)
-        self.used.add("swag")
-        epochs = max(2, int(SNAPSHOT_SHARE * self.recipe.epochs))
-        rate = self.recipe.learning_rate
-        if self.recipe.cosine:
-            rate *= 0.5 * (1 + math.cos(math.pi * (1 - SNAPSHOT_SHARE)))
-        recipe = dataclasses.replace(self.recipe, epochs=epochs, learning_rate=rate, cosine=False)
-        return read_snapshots(self._trained("swag", recipe, 1000 * self.seed, snapshots=1.0, start=model))
+    def dropout_member(self, rate: float) -> Potential:
+        """A network trained with dropout, which is still active in it."""
+        raise InputError("only one trained model is given, and none can be trained: use a FolderWorkbench")
 
-    def dropout_member(self, rate: float) -> MACEPotential:
-        """A network trained with dropout, which is still active in it when it is in training mode."""
-        name = f"dropout-{rate:g}"
-        self.used.add(name)
-        if name not in self._loaded:
-            recipe = dataclasses.replace(self.recipe, dropout=rate)
-            path = self._trained(name, recipe, 1000 * self.seed)
-            self._loaded[name] = load_mace(path, self.device).with_dropout(rate)
-        return self._loaded[name]
-
-    def training_seconds(self) -> dict[str, float]:
-        """How long each network was trained, interruptions not counted."""
-        given = {name: path.with_suffix(".seconds") for name, path in self._given.items()}
-        elsewhere = {name: _sum_of_lines(path) for name, path in given.items() if path.exists()}
-        return {**self.read_seconds(self.folder), **elsewhere}
-
-    @staticmethod
-    def read_seconds(folder: Path) -> dict[str, float]:
-        """How long each network in a folder was trained."""
-        return {path.name.removesuffix(".seconds"): _sum_of_lines(path) for path in sorted(folder.glob("*.seconds"))}
-
-    def _check_identity(self, name: str, identity: str) -> None:
-        """Refuse a network of that name that was trained on other data, with another seed or in another way."""
-        path = make_folder(self.folder) / f"{name}.identity"
-        if not path.exists():
-            write_atomically(path, lambda temporary: temporary.write_text(identity))
-        if path.read_text() != identity:
-            raise InputError(
-                f"{self.folder}: holds a network {name!r} of a training with other data, seed or settings; choose "
-                "another folder, or remove this one"
+    def extracted(self, feature_map: FeatureMap) -> Extracted:
+        """Blocks of the training and the validation structures."""
+        potential = self.member(0)
+        key = json.dumps(feature_map.spec(potential), sort_keys=True)
+        if key not in self._extracted:
+            self._extracted[key] = extract_sets(
+                feature_map, potential, self.train, self.valid, self.memory_budget, self.progress
             )
+        return self._extracted[key]
 
-    def _check_architecture(self) -> None:
-        """Networks to be compared with a given one must be built like it."""
-        reference = energy_reference(self.train, self.recipe)
-        built = build_network(self.recipe.architecture, reference, torch.float32, 0)
-        shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, self.member(0).module)]
-        cutoffs = [float(module.r_max) for module in (built, self.member(0).module)]  # type: ignore[arg-type]
-        if shapes[0] != shapes[1] or cutoffs[0] != cutoffs[1]:
-            raise InputError(
-                f"{self._given['member-0']}: is not built like the networks of this preset, so no others can be "
-                "trained to go with it; train them yourself and name their files, or choose its preset"
-            )
-
-    def _trained(
-        self, name: str, recipe: Recipe, seed: int, snapshots: float = 0.0, start: MACEPotential | None = None
-    ) -> Path:
-        if name in self._given:
-            return self._given[name]
-        path = self.folder / f"{name}.model"
-        if "member-0" in self._given and start is None:
-            self._check_architecture()
-        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))
-        begun = checkpoint_file(path).exists()
-        if begun or not path.exists():
-
-            def report(epoch: EpochReport) -> None:
-                with (self.folder / f"{name}.seconds").open("a") as file:
-                    file.write(f"{epoch.seconds:.4f}\n")
-                self._on_epoch(name, epoch)
-
-            began = time.perf_counter()
-            train(
-                self.train, self.valid, path, recipe, seed, self.device,
-                resume=begun, on_epoch=report, snapshots=snapshots, start=start,
-            )  # fmt: skip
-            self.seconds_in_training += time.perf_counter() - began
-        return path
+    def predicted_valid(self) -> Predictions:
+        """What the model itself says of the validation structures."""
+        if not self._predicted:
+            self._predicted.append(self.member(0).predict(self.valid, self.batch_size, self.progress))
+        return self._predicted[0]
 
 
-def _sum_of_lines(path: Path) -> float:
-    return sum(float(line) for line in path.read_text().split())
+@dataclass
+class GivenModel(Workbench):
+    """A workbench with one trained model, for methods that need no others."""
 
+    potential: Potential = field(kw_only=True)
 
-def _train_member(plain: dict[str, Any], number: int) -> None:
-    FolderWorkbench(**plain).member(number)
+    def member(self, number: int) -> Potential:
+        if number > 0:
+            raise InputError("only one trained model is given, and none can be trained: use a FolderWorkbench")
+        return self.potential

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from adaptntk.core.selection.distances import kmeans_pp, lcmd, max_dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptntk.core.posterior import DualPosterior, Posterior
 from adaptntk.core.selection.bait import bait
-from adaptntk.core.selection.distances import kmeans_pp, lcmd, max_dist
 from adaptntk.core.selection.problem import Constraints
 from adaptntk.core.selection.registry import SELECTORS, select
 from adaptntk.errors import InputError

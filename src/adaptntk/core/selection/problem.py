@@ -94,9 +94,7 @@ class Problem:
         return cls(space, None, count, constraints or Constraints(), seed)
 
     @classmethod
-    def of_scores(
-        cls, scores: Tensor, count: int, constraints: Constraints | None = None, seed: int = 0
-    ) -> "Problem":
+    def of_scores(cls, scores: Tensor, count: int, constraints: Constraints | None = None, seed: int = 0) -> "Problem":
         """One number per candidate is all that is known."""
         return cls(None, scores, count, constraints or Constraints(), seed)
 

@@ -10,11 +10,25 @@ from ase import Atoms
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential, check_dropout_rate
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly, spread_of_forces
+from adaptntk.uncertainty.workbench import Workbench
 
 
 @dataclass(frozen=True)
-class Dropout:
+class DropoutOptions:
+    """Of the method: the rate of dropout, and how many random passes."""
+
+    rate: float = 0.1
+    passes: int = 20
+
+    def __post_init__(self) -> None:
+        check_dropout_rate(self.rate)
+        if self.passes < 2:
+            raise InputError(f"dropout needs at least two passes, not {self.passes}")
+
+
+@dataclass(frozen=True)
+class Dropout(ScoresOnly):
     """The score is the standard deviation of the forces over random passes; predictions are their mean.
 
     Energy and forces of a pass come from one forward pass and so from the same mask.
@@ -25,14 +39,12 @@ class Dropout:
     passes: int
     seed: int
     name = "dropout"
+    Options = DropoutOptions
 
     @classmethod
-    def fit(cls, workbench: Workbench, rate: float = 0.1, passes: int = 20) -> "Dropout":
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: DropoutOptions) -> "Dropout":
         """Train a network with dropout after the non-linearity of its last readout (the first one is linear)."""
-        check_dropout_rate(rate)
-        if passes < 2:
-            raise InputError(f"dropout needs at least two passes, not {passes}")
-        return cls(workbench.dropout_member(rate), rate, passes, workbench.seed)
+        return cls(bench.dropout_member(options.rate), options.rate, options.passes, bench.seed)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         # Masks depend on the seed and on the structures, on nothing that was computed before.

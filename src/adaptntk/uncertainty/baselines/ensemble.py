@@ -9,25 +9,40 @@ from ase import Atoms
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly, spread_of_forces
+from adaptntk.uncertainty.workbench import Workbench
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class EnsembleOptions:
+    """Of the method: how many networks."""
+
+    members: int = 3
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise InputError(f"an ensemble needs at least two members, not {self.members}")
+
+
+@dataclass(frozen=True)
+class Ensemble(ScoresOnly):
     """The score is the standard deviation of the members' forces; predictions are their mean."""
 
     members: tuple[Potential, ...]
     name = "ensemble"
+    Options = EnsembleOptions
 
     @classmethod
-    def fit(cls, workbench: Workbench, members: int = 3) -> "Ensemble":
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: EnsembleOptions) -> "Ensemble":
         """Train the members that are not there yet."""
-        if members < 2:
-            raise InputError(f"an ensemble needs at least two members, not {members}")
-        found = tuple(workbench.member(number) for number in range(members))
-        if len({member.fingerprint for member in found}) < members:
+        found = tuple(bench.member(number) for number in range(options.members))
+        if len({member.fingerprint for member in found}) < options.members:
             raise InputError("two members of the ensemble are the same network, which says nothing; give others")
         return cls(found)
+
+    @property
+    def potential(self) -> Potential:
+        return self.members[0]
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         predictions = [member.predict(structures, batch_size, progress) for member in self.members]

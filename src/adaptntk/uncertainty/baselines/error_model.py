@@ -10,12 +10,13 @@ from ase import Atoms
 from numpy.typing import NDArray
 
 from adaptntk.core.error_model import LogErrorRegression
-from adaptntk.core.metrics import force_rmse
-from adaptntk.data.structures import reference_forces
+from adaptntk.data.structure_file import structure_sizes
+from adaptntk.evaluation import force_errors
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.baselines.last_layer import LastLayer
-from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
-from adaptntk.uncertainty.ntk_method import NTK
+from adaptntk.uncertainty.feature_method import NTK, LastLayer
+from adaptntk.uncertainty.method import Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.workbench import Workbench
 
 Array = NDArray[np.float64]
 
@@ -32,7 +33,7 @@ _ARRAYS = ("means", "spreads", "lowest", "highest", "weights", "open_ended")
 
 
 @dataclass(frozen=True)
-class ErrorModel:
+class ErrorModel(ScoresOnly):
     """The score is the expected force error, from a regression on the four `COVARIATES`."""
 
     ntk: NTK
@@ -41,15 +42,20 @@ class ErrorModel:
     name = "error_model"
 
     @classmethod
-    def fit(cls, workbench: Workbench) -> "ErrorModel":
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: NoOptions) -> "ErrorModel":
         """Fit both scores, then the regression on the validation set."""
-        ntk, last_layer = NTK.fit(workbench), LastLayer.fit(workbench)
-        covariates, assessed = _covariates(ntk, last_layer, workbench.valid)
-        errors = force_rmse(assessed.forces, reference_forces(workbench.valid))
-        rng = np.random.default_rng(workbench.seed)
+        # Each with a generator of its own: none depends on how many numbers another has drawn.
+        ntk = NTK.fit(bench, np.random.default_rng(bench.seed), NTK.Options())
+        last_layer = LastLayer.fit(bench, np.random.default_rng(bench.seed), LastLayer.Options())
+        covariates, assessed = _covariates(ntk, last_layer, bench.valid)
+        errors = force_errors(assessed.forces, bench.valid)
         monotone, open_ended = ([flags[place] for flags in COVARIATES.values()] for place in (0, 1))
-        regression = LogErrorRegression.fit(covariates, errors, monotone, open_ended, rng)
-        return cls(ntk, last_layer, regression)
+        folds = np.random.default_rng(bench.seed)
+        return cls(ntk, last_layer, LogErrorRegression.fit(covariates, errors, monotone, open_ended, folds))
+
+    @property
+    def potential(self) -> Potential:
+        return self.ntk.potential
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         covariates, assessed = _covariates(self.ntk, self.last_layer, structures, batch_size, progress)
@@ -68,7 +74,7 @@ class ErrorModel:
         def part(name: str) -> MethodState:
             prefix = name + "."
             tensors = {k.removeprefix(prefix): v for k, v in state.tensors.items() if k.startswith(prefix)}
-            return MethodState(state.networks, tensors, state.settings[name])
+            return MethodState(state.networks, tensors, state.settings[name], state.memory_budget)
 
         arrays = {name: state.tensors[name].numpy() for name in _ARRAYS}
         regression = LogErrorRegression(**arrays, intercept=state.settings["intercept"], ridge=state.settings["ridge"])
@@ -84,9 +90,8 @@ def _covariates(
 ) -> tuple[Array, Assessment]:
     assessed = ntk.assess(structures, batch_size, progress)
     other = last_layer.assess(structures, batch_size)
-    sizes = np.array([len(atoms) for atoms in structures])
     force = np.array([np.sqrt(np.mean(forces**2)) for forces in assessed.forces])
-    columns = [_log(assessed.score), _log(other.score), assessed.energies / sizes, _log(force)]
+    columns = [_log(assessed.score), _log(other.score), assessed.energies / structure_sizes(structures), _log(force)]
     return np.column_stack(columns), assessed
 
 

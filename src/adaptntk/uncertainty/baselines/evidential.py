@@ -9,12 +9,14 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
+from adaptntk.data.structure_file import structure_sizes
 from adaptntk.data.structures import reference_energies
 from adaptntk.errors import InputError
+from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.baselines.last_layer import mean_invariants
-from adaptntk.uncertainty.method import Assessment, MethodState, Workbench
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
+from adaptntk.uncertainty.workbench import Workbench
 
 
 def nig_loss(parameters: tuple[Tensor, Tensor, Tensor, Tensor], target: Tensor, coefficient: float) -> Tensor:
@@ -61,7 +63,22 @@ class EvidentialHead(torch.nn.Module):
 
 
 @dataclass(frozen=True)
-class Evidential:
+class EvidentialOptions:
+    """Of the method: the weight of the penalty on wrong evidence, and the training of the head."""
+
+    coefficient: float = 0.1
+    steps: int = 1000
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.steps < 10 or not self.learning_rate > 0 or self.coefficient < 0:
+            raise InputError(
+                "evidential needs at least 10 steps, a positive learning rate and a coefficient that is not negative"
+            )
+
+
+@dataclass(frozen=True)
+class Evidential(ScoresOnly):
     """The score is the epistemic variance ``beta / (nu (alpha - 1))`` of the energy per atom."""
 
     potential: Potential
@@ -69,18 +86,13 @@ class Evidential:
     centre: Tensor
     scale: Tensor
     name = "evidential"
+    Options = EvidentialOptions
 
     @classmethod
-    def fit(
-        cls, workbench: Workbench, coefficient: float = 0.1, steps: int = 1000, learning_rate: float = 1e-3
-    ) -> "Evidential":
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: EvidentialOptions) -> "Evidential":
         """Fit the head on the training set; of all steps, keep the best on the validation set."""
-        if steps < 10 or not learning_rate > 0 or coefficient < 0:
-            raise InputError(
-                "evidential needs at least 10 steps, a positive learning rate and a coefficient that is not negative"
-            )
-        potential = workbench.member(0)
-        sets = [_inputs(potential, frames) for frames in (workbench.train, workbench.valid)]
+        potential = bench.member(0)
+        sets = [_inputs(potential, frames) for frames in (bench.train, bench.valid)]
         features, targets = [part for part, _ in sets], [part for _, part in sets]
         # Without this the likelihood is smallest at nu -> 0, and the score is nearly the same for all.
         centre, scale = features[0].mean(0), features[0].std(0).clamp_min(1e-8)
@@ -88,17 +100,17 @@ class Evidential:
         shift, unit = targets[0].mean(), targets[0].std().clamp_min(1e-12)
         goals = [(part - shift) / unit for part in targets]
         with torch.random.fork_rng():
-            torch.manual_seed(workbench.seed)
+            torch.manual_seed(bench.seed)
             head = EvidentialHead(features[0].shape[1]).double()
-        optimiser = torch.optim.Adam(head.parameters(), lr=learning_rate)
+        optimiser = torch.optim.Adam(head.parameters(), lr=options.learning_rate)
         best, kept = float("inf"), copy.deepcopy(head.state_dict())
-        for step in range(steps):
+        for step in range(options.steps):
             optimiser.zero_grad()
-            nig_loss(head(standard[0]), goals[0], coefficient).backward()
+            nig_loss(head(standard[0]), goals[0], options.coefficient).backward()
             optimiser.step()
             if step % 10 == 9:
                 with torch.no_grad():
-                    loss = float(nig_loss(head(standard[1]), goals[1], coefficient))
+                    loss = float(nig_loss(head(standard[1]), goals[1], options.coefficient))
                 if loss < best:
                     best, kept = loss, copy.deepcopy(head.state_dict())
         head.load_state_dict(kept)
@@ -125,5 +137,5 @@ class Evidential:
 
 def _inputs(potential: Potential, frames: Sequence[Atoms]) -> tuple[Tensor, Tensor]:
     features = mean_invariants(potential, potential.predict(frames))
-    per_atom = reference_energies(frames) / np.array([len(atoms) for atoms in frames])
+    per_atom = reference_energies(frames) / structure_sizes(frames)
     return torch.as_tensor(features), torch.as_tensor(per_atom)

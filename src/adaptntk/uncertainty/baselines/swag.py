@@ -12,7 +12,8 @@ from torch import Tensor
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, Workbench, spread_of_forces
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly, spread_of_forces
+from adaptntk.uncertainty.workbench import Workbench
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,21 @@ class WeightDistribution:
 
 
 @dataclass(frozen=True)
-class SWAG:
+class SWAGOptions:
+    """Of the method: how many draws of the weights, and the scale of their covariance."""
+
+    draws: int = 30
+    scale: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.draws < 2:
+            raise InputError(f"SWAG needs at least two draws, not {self.draws}")
+        if not self.scale > 0:
+            raise InputError(f"the scale of SWAG must be positive, not {self.scale}")
+
+
+@dataclass(frozen=True)
+class SWAG(ScoresOnly):
     """The score is the standard deviation of the forces over drawn weights; the mean weights predict."""
 
     potential: Potential
@@ -54,18 +69,15 @@ class SWAG:
     draws: int
     seed: int
     name = "swag"
+    Options = SWAGOptions
 
     @classmethod
-    def fit(cls, workbench: Workbench, draws: int = 30, scale: float = 0.5) -> "SWAG":
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: SWAGOptions) -> "SWAG":
         """From snapshots of the training of the model itself."""
-        if draws < 2:
-            raise InputError(f"SWAG needs at least two draws, not {draws}")
-        if not scale > 0:
-            raise InputError(f"the scale of SWAG must be positive, not {scale}")
-        base = workbench.member(0)
-        rows = torch.stack([_flat(snapshot, base) for snapshot in workbench.snapshots()])
-        weights = WeightDistribution.fit(rows, scale)
-        return cls(_network(base, weights), weights, draws, workbench.seed)
+        base = bench.member(0)
+        rows = torch.stack([_flat(snapshot, base) for snapshot in bench.snapshots()])
+        weights = WeightDistribution.fit(rows, options.scale)
+        return cls(_network(base, weights), weights, options.draws, bench.seed)
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         generator = torch.Generator().manual_seed(self.seed)

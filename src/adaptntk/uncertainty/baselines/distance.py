@@ -1,0 +1,48 @@
+"""The distance to the nearest training structure, in the features that enter the readouts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from ase import Atoms
+from scipy.spatial import cKDTree
+
+from adaptntk.features.last_layer import mean_invariants
+from adaptntk.models.protocol import Potential
+from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.method import Array, Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.workbench import Workbench
+
+
+@dataclass(frozen=True)
+class Distance(ScoresOnly):
+    """The distance to the nearest training structure, in standardised mean features."""
+
+    potential: Potential
+    tree: cKDTree
+    centre: Array
+    scale: Array
+    name = "distance"
+
+    @classmethod
+    def fit(cls, bench: Workbench, rng: np.random.Generator, options: NoOptions) -> "Distance":
+        """Remember the training structures."""
+        potential = bench.member(0)
+        features = mean_invariants(potential, potential.predict(bench.train))
+        centre, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-12)
+        return cls(potential, cKDTree((features - centre) / scale), centre, scale)
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        predicted = self.potential.predict(structures, batch_size, progress)
+        features = (mean_invariants(self.potential, predicted) - self.centre) / self.scale
+        return Assessment(self.tree.query(features)[0], "std", predicted.energies, predicted.forces)
+
+    def state(self) -> MethodState:
+        arrays = {"features": np.asarray(self.tree.data), "centre": self.centre, "scale": self.scale}
+        return MethodState((self.potential,), {name: torch.tensor(array) for name, array in arrays.items()})
+
+    @classmethod
+    def restore(cls, state: MethodState) -> "Distance":
+        features, centre, scale = (state.tensors[name].numpy() for name in ("features", "centre", "scale"))
+        return cls(state.networks[0], cKDTree(features), centre, scale)

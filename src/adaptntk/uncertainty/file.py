@@ -1,0 +1,188 @@
+"""The file of a fitted uncertainty: one safetensors file, tensors plus a JSON header. Never a pickle.
+
+Of the networks it holds where they are, relative to the file, and their SHA-256.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration, VarianceCalibration, conformal_quantile
+from adaptntk.errors import InputError, MismatchError
+from adaptntk.files import write_atomically
+from adaptntk.memory import DEFAULT_BUDGET
+from adaptntk.models.protocol import Potential, parameter_count, parameters_hash
+from adaptntk.models.registry import load_potential
+from adaptntk.uncertainty.file_upgrades import FORMAT, upgrade
+from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.method import MethodState
+from adaptntk.uncertainty.registry import find_method
+from adaptntk.version import __version__
+
+_STATE = "state."
+
+
+def save_fitted(fitted: Fitted, path: str | Path) -> None:
+    """Write one file, atomically."""
+    path, state = Path(path), fitted.method.state()
+    tensors = {_STATE + name: tensor for name, tensor in state.tensors.items()}
+    if fitted.calibration is not None:
+        tensors["calibration_ratios"] = torch.from_numpy(fitted.calibration.ratios)
+        tensors["calibration_variances"] = torch.from_numpy(fitted.calibration.variances)
+    text = json.dumps(_header(fitted, state, path), indent=1, allow_nan=False)
+    contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda temporary: save_file(contents, temporary, {"adaptntk": text}))
+
+
+def load_fitted(
+    path: str | Path,
+    model: str | Path | None = None,
+    device: str = "auto",
+    memory_budget: int = DEFAULT_BUDGET,
+    potential: Potential | None = None,
+) -> Fitted:
+    """Read a file together with the networks it was fitted for; files of earlier formats as well.
+
+    Args:
+        model: where the model is now; when not given, where it was when the file was written.
+        device: where to put networks that are loaded here.
+        potential: the model, already loaded.
+
+    Raises:
+        MismatchError: if a network is another one, with both hashes in the message.
+    """
+    path = Path(path)
+    about, tensors = upgrade(path, *_read(path))
+    networks = _networks(path, about, model, device, potential)
+    held = {name.removeprefix(_STATE): t for name, t in tensors.items() if name.startswith(_STATE)}
+    state = MethodState(networks, held, about["settings"], memory_budget)
+    method = find_method(about["method"]).restore(state)
+    calibration = _read_calibration(about["calibration"], tensors)
+    return Fitted(method, calibration, tuple(about["train_hashes"]), tuple(about["calibration_hashes"]))
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """What a file holds, without the model; no tensor is read."""
+    return _read(Path(path), tensors=False)[0]
+
+
+def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["adaptntk"])
+            names = list(file.keys()) if tensors else []
+            return header, {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, KeyError, json.JSONDecodeError, OSError):
+        raise InputError(f"{path}: not a .ntk file, or truncated; make one with adaptntk fit") from None
+
+
+def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
+    model = state.networks[0]
+    return {
+        "format": FORMAT,
+        "written_by": f"adaptntk {__version__}",
+        "method": fitted.name,
+        "networks": [
+            {"path": _relative(network.source, path.parent), "sha256": network.fingerprint}
+            for network in state.networks
+        ],
+        "parameters_sha256": parameters_hash(model),
+        "parameter_count": parameter_count(model),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "head": model.head,
+        "settings": state.settings,
+        "calibration": _calibration_header(fitted.calibration, fitted.variance_key),
+        "train_hashes": list(fitted.train_hashes),
+        "calibration_hashes": list(fitted.calibration_hashes),
+    }
+
+
+def _networks(
+    path: Path, about: dict[str, Any], model: str | Path | None, device: str, potential: Potential | None
+) -> tuple[Potential, ...]:
+    found = []
+    for number, network in enumerate(about["networks"]):
+        first = number == 0
+        if first and potential is not None:
+            loaded = potential
+        else:
+            moved = first and model is not None
+            location = Path(str(model)) if moved else _find_model(path, network["path"], first)
+            loaded = load_potential(location, device, about["dtype"], about["head"])
+        _check_hash(path, "model" if first else f"network {number}", network["sha256"], loaded.fingerprint)
+        found.append(loaded)
+    if (expected := about["parameters_sha256"]) is not None:
+        _check_hash(path, "parameter list", expected, parameters_hash(found[0]))
+    if about["head"] != found[0].head:
+        raise MismatchError(f"{path}: was fitted for head {about['head']!r} of the model, not {found[0].head!r}")
+    return tuple(found)
+
+
+def _relative(source: str | None, folder: Path) -> str | None:
+    """Where a model is, seen from the folder of the file."""
+    return None if source is None else os.path.relpath(Path(source).resolve(), folder.resolve())
+
+
+def _find_model(path: Path, model: str | None, first: bool) -> Path:
+    """Where a network of a file is now; only of the first one another place can be given."""
+    if model is None:
+        raise InputError(f"{path}: was fitted for a model without a file; pass the potential")
+    location = path.parent / model
+    if not location.is_file():
+        cure = "say where with --model" if first else "put it back, or fit again"
+        raise InputError(f"{path}: its model is not at {location} any more; {cure}")
+    return location
+
+
+def _check_hash(path: Path, what: str, expected: str, found: str) -> None:
+    """Refuse a model that is not the one the file was written for."""
+    if expected != found:
+        raise MismatchError(
+            f"{path}: was fitted for another model: {what} SHA-256 {expected}, but this one has {found}; "
+            "use the right model or fit again"
+        )
+
+
+def _calibration_header(calibration: Calibration | None, score: str) -> dict[str, Any] | None:
+    """The calibration in words; ``score`` is what the raw score is called."""
+    if calibration is None:
+        return None
+    return {
+        "forces": vars(calibration.forces),
+        "energy": vars(calibration.energy),
+        "energy_power": calibration.energy_power,
+        "structures": len(calibration.ratios),
+        "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
+        "thresholds": {
+            str(coverage): {
+                "error_over_sigma": _json_number(conformal_quantile(calibration.ratios, coverage)),
+                score: _json_number(calibration.variance_threshold(coverage)),
+            }
+            for coverage in REPORTED_COVERAGES
+        },
+    }
+
+
+def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Tensor]) -> Calibration | None:
+    if stored is None:
+        return None
+    return Calibration(
+        VarianceCalibration(**stored["forces"]),
+        VarianceCalibration(**stored["energy"]),
+        tensors["calibration_ratios"].numpy(),
+        tensors["calibration_variances"].numpy(),
+        stored["energy_power"],
+    )
+
+
+def _json_number(value: float) -> float | None:
+    """JSON has no infinity: a coverage out of reach of a small calibration set becomes null."""
+    return value if np.isfinite(value) else None

@@ -1,0 +1,92 @@
+"""The one way to an uncertainty: checks, the method's own fit, calibration."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+
+from adaptntk.core.calibration import Calibration, check_calibration_size
+from adaptntk.data.splits import check_disjoint
+from adaptntk.data.structures import check_labelled, structure_hash
+from adaptntk.errors import InputError
+from adaptntk.evaluation import check_label_units, energy_errors, force_errors
+from adaptntk.features.feature_map import NORMALISATIONS, size_powers
+from adaptntk.models.protocol import check_species
+from adaptntk.uncertainty.feature_method import FeatureMethod
+from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.method import Assessment, Method
+from adaptntk.uncertainty.registry import find_method, make_options
+from adaptntk.uncertainty.workbench import Workbench
+
+SET_NAMES = {"train": "training set", "valid": "validation set", "calibration": "calibration set"}
+
+
+def fit(
+    bench: Workbench,
+    method: str = "ntk",
+    options: Mapping[str, Any] | None = None,
+    calibration: Sequence[Atoms] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Fitted:
+    """Fit and calibrate the method of that name.
+
+    Args:
+        bench: the model, its training structures and labelled ones outside them: a `GivenModel` where no network has
+            to be trained, else a `FolderWorkbench`.
+        method: a name of `METHODS`.
+        options: of the method, see its ``Options``.
+        calibration: labelled structures for sigma and the bounds, when the validation set was used too much to be
+            trusted with that; the validation set when not given.
+        names: what errors call the sets.
+    """
+    kind, chosen = find_method(method), make_options(method, options)
+    sets = {"train": bench.train, "valid": bench.valid, "calibration": calibration or ()}
+    _check_sets(bench, sets, SET_NAMES | dict(names or {}), kind.uses_training_labels)
+    rng = np.random.default_rng(bench.seed)
+    fitted = kind.fit(bench, rng, chosen)
+    hashes = tuple(structure_hash(atoms) for atoms in bench.train)
+    labelled = calibration or bench.valid
+    if not labelled:
+        return Fitted(fitted, None, hashes)
+    assessed = _assess(bench, fitted, calibration)
+    if calibration:
+        check_label_units(assessed.forces, calibration, (SET_NAMES | dict(names or {}))["calibration"])
+    used = tuple(structure_hash(atoms) for atoms in (*bench.valid, *(calibration or ())))
+    return Fitted(fitted, _calibrate(fitted, assessed, labelled, rng), hashes, used)
+
+
+def _check_sets(
+    bench: Workbench, sets: Mapping[str, Sequence[Atoms]], names: Mapping[str, str], labelled_training: bool
+) -> None:
+    if not bench.train:
+        raise InputError("the training set is empty")
+    for key, frames in sets.items():
+        if key != "train" or labelled_training:
+            check_labelled(frames, names[key])
+        if key != "train" and frames:
+            check_calibration_size(len(frames))
+    check_disjoint({names["train"]: bench.train, names["valid"]: bench.valid})
+    check_disjoint({names["train"]: bench.train, names["calibration"]: sets["calibration"]})
+    for key, frames in sets.items():
+        check_species(bench.member(0), frames, names[key])
+    if bench.valid:
+        check_label_units(bench.predicted_valid().forces, bench.valid, names["valid"])
+
+
+def _assess(bench: Workbench, method: Method, calibration: Sequence[Atoms] | None) -> Assessment:
+    if calibration:
+        return method.assess(calibration, bench.batch_size, bench.progress)
+    if isinstance(method, FeatureMethod):
+        # Blocks and predictions of the validation structures are there already.
+        return method.assess_blocks(bench.extracted(method.features.feature_map).valid, bench.predicted_valid())
+    return method.assess(bench.valid, bench.batch_size, bench.progress)
+
+
+def _calibrate(
+    method: Method, assessed: Assessment, labelled: Sequence[Atoms], rng: np.random.Generator
+) -> Calibration:
+    # Where the features do not grow with the number of atoms, neither does the energy error that they speak of.
+    power = 1.0 if method.features is None else NORMALISATIONS[method.features.feature_map.normalise]
+    energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
+    return Calibration.fit(assessed.variance, force_errors(assessed.forces, labelled), energies, rng, power)

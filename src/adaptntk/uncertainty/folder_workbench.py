@@ -1,0 +1,181 @@
+"""A folder in which methods find the networks they need, each trained once."""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptntk.errors import InputError
+from adaptntk.files import make_folder, write_atomically
+from adaptntk.models.mace.network import build_network
+from adaptntk.models.mace.potential import load_mace
+from adaptntk.models.protocol import Potential
+from adaptntk.training.loop import (
+    EpochReport,
+    Recipe,
+    checkpoint_file,
+    energy_reference,
+    read_snapshots,
+    snapshot_file,
+    train,
+    training_identity,
+)
+from adaptntk.uncertainty.workbench import Workbench
+
+# Of the epochs, at the end: the weights from which SWAG is made.
+SNAPSHOT_SHARE = 0.25
+
+
+@dataclass
+class FolderWorkbench(Workbench):
+    """Trains on demand, resumes what was interrupted, and remembers how long each training took.
+
+    ``used`` are the names of the networks that were asked for, ``seconds_in_training`` how long that took by now.
+
+    Args:
+        folder: where networks are kept.
+        recipe: how they are trained.
+        given: files of networks that are trained already, by name: ``member-0``, ``member-1``, ...
+        dtype, head: how those are used; as they are stored by default.
+        keep_snapshots: of the model itself, if its rate is constant, for `snapshots`: they take space.
+    """
+
+    folder: Path = field(kw_only=True)
+    recipe: Recipe = field(kw_only=True)
+    device: str = "auto"
+    on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None
+    given: Mapping[str, Path] = field(default_factory=dict)
+    dtype: str | None = None
+    head: str | None = None
+    keep_snapshots: bool = True
+    used: set[str] = field(default_factory=set, init=False)
+    seconds_in_training: float = field(default=0.0, init=False)
+    _loaded: dict[str, Potential] = field(default_factory=dict, init=False)
+
+    def member(self, number: int) -> Potential:
+        """A network trained with a seed of its own; number 0 is the model itself."""
+        name = f"member-{number}"
+        self.used.add(name)
+        if name not in self._loaded:
+            # A thousand members of one seed come before the first of the next.
+            keep = number == 0 and not self.recipe.cosine and self.keep_snapshots
+            share = SNAPSHOT_SHARE if keep else 0.0
+            path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
+            self._loaded[name] = load_mace(path, self.device, *((self.dtype, self.head) if name in self.given else ()))
+        return self._loaded[name]
+
+    def train_members(self, count: int, executor: Executor) -> None:
+        """Train the members up to that number side by side; `member` finds them afterwards."""
+        missing = [number for number in range(count) if f"member-{number}" not in self.given]
+        if "member-0" in self.given and missing:
+            self._check_architecture()
+        futures = [executor.submit(_train_member, self._plain(), number) for number in missing]
+        for future in futures:
+            future.result()
+
+    def _plain(self) -> dict[str, Any]:
+        """What another process needs to make the same networks in the same folder."""
+        settings = {"folder": self.folder, "recipe": self.recipe, "seed": self.seed, "device": self.device}
+        return {"train": self.train, "valid": self.valid, **settings}
+
+    def snapshots(self) -> list[dict[str, Tensor]]:
+        """Weights along the last quarter of the training of the model itself, at a constant learning rate.
+
+        SWAG needs weights that wander. A learning rate that falls to zero brings them to rest, so that quarter is then
+        repeated from the finished model at the learning rate with which it began.
+        """
+        model = self.member(0)
+        trained = self.given.get("member-0", self.folder / "member-0.model")
+        if not self.recipe.cosine and snapshot_file(trained).exists():
+            return read_snapshots(trained)
+        self.used.add("swag")
+        epochs = max(2, int(SNAPSHOT_SHARE * self.recipe.epochs))
+        rate = self.recipe.learning_rate
+        if self.recipe.cosine:
+            rate *= 0.5 * (1 + math.cos(math.pi * (1 - SNAPSHOT_SHARE)))
+        recipe = dataclasses.replace(self.recipe, epochs=epochs, learning_rate=rate, cosine=False)
+        return read_snapshots(self._trained("swag", recipe, 1000 * self.seed, snapshots=1.0, start=model))
+
+    def dropout_member(self, rate: float) -> Potential:
+        """A network trained with dropout, which is still active in it when it is in training mode."""
+        name = f"dropout-{rate:g}"
+        self.used.add(name)
+        if name not in self._loaded:
+            recipe = dataclasses.replace(self.recipe, dropout=rate)
+            path = self._trained(name, recipe, 1000 * self.seed)
+            self._loaded[name] = load_mace(path, self.device).with_dropout(rate)
+        return self._loaded[name]
+
+    def training_seconds(self) -> dict[str, float]:
+        """How long each network was trained, interruptions not counted."""
+        given = {name: path.with_suffix(".seconds") for name, path in self.given.items()}
+        elsewhere = {name: _sum_of_lines(path) for name, path in given.items() if path.exists()}
+        return {**self.read_seconds(self.folder), **elsewhere}
+
+    @staticmethod
+    def read_seconds(folder: Path) -> dict[str, float]:
+        """How long each network in a folder was trained."""
+        return {path.name.removesuffix(".seconds"): _sum_of_lines(path) for path in sorted(folder.glob("*.seconds"))}
+
+    def _check_identity(self, name: str, identity: str) -> None:
+        """Refuse a network of that name that was trained on other data, with another seed or in another way."""
+        path = make_folder(self.folder) / f"{name}.identity"
+        if not path.exists():
+            write_atomically(path, lambda temporary: temporary.write_text(identity))
+        if path.read_text() != identity:
+            raise InputError(
+                f"{self.folder}: holds a network {name!r} of a training with other data, seed or settings; choose "
+                "another folder, or remove this one"
+            )
+
+    def _check_architecture(self) -> None:
+        """Networks to be compared with a given one must be built like it."""
+        reference = energy_reference(self.train, self.recipe)
+        built = build_network(self.recipe.architecture, reference, torch.float32, 0)
+        shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, self.member(0).module)]
+        cutoffs = [float(module.r_max) for module in (built, self.member(0).module)]  # type: ignore[arg-type]
+        if shapes[0] != shapes[1] or cutoffs[0] != cutoffs[1]:
+            raise InputError(
+                f"{self.given['member-0']}: is not built like the networks of this preset, so no others can be "
+                "trained to go with it; train them yourself and name their files, or choose its preset"
+            )
+
+    def _trained(
+        self, name: str, recipe: Recipe, seed: int, snapshots: float = 0.0, start: Potential | None = None
+    ) -> Path:
+        if name in self.given:
+            return self.given[name]
+        path = self.folder / f"{name}.model"
+        if "member-0" in self.given and start is None:
+            self._check_architecture()
+        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))
+        begun = checkpoint_file(path).exists()
+        if begun or not path.exists():
+
+            def report(epoch: EpochReport) -> None:
+                with (self.folder / f"{name}.seconds").open("a") as file:
+                    file.write(f"{epoch.seconds:.4f}\n")
+                self.on_epoch(name, epoch)
+
+            began = time.perf_counter()
+            train(
+                self.train, self.valid, path, recipe, seed, self.device,
+                resume=begun, on_epoch=report, snapshots=snapshots, start=start,
+            )  # fmt: skip
+            self.seconds_in_training += time.perf_counter() - began
+        return path
+
+
+def _sum_of_lines(path: Path) -> float:
+    return sum(float(line) for line in path.read_text().split())
+
+
+def _train_member(plain: dict[str, Any], number: int) -> None:
+    FolderWorkbench(**plain).member(number)
