@@ -9,8 +9,6 @@ import ase.build
 import numpy as np
 import pytest
 import torch
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 from filelock import FileLock
 
 from adaptntk.data.splits import split_structures
@@ -18,6 +16,10 @@ from adaptntk.data.structures import ENERGY, FORCES, read_structures, write_stru
 from adaptntk.models.mace.network import TINY, EnergyReference, build_network
 from adaptntk.models.mace.potential import MACEPotential, load_mace
 from adaptntk.training.loop import PRESETS, train
+from adaptntk.uncertainty.file import load_fitted, save_fitted
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.workbench import GivenModel
 
 TINY_RECIPE = PRESETS["tiny"]
 DATA_FILES = Path(__file__).parent / "data_files"
@@ -110,15 +112,14 @@ def ntk_file(trained, parts, shared) -> Path:
     def make(folder):
         shutil.copy(trained.source, folder)
         potential = load_mace(folder / "ethanol.model", "cpu")
-        fitted = NTKUncertainty.fit(potential, parts["train"]).calibrate(parts["valid"])
-        save_uncertainty(fitted, folder / "ethanol.ntk")
+        save_fitted(fit(GivenModel(parts["train"], parts["valid"], potential=potential)), folder / "ethanol.ntk")
 
     return shared("ntk", make) / "ethanol.ntk"
 
 
 @pytest.fixture(scope="session")
-def fitted(ntk_file) -> NTKUncertainty:
-    return load_uncertainty(ntk_file, device="cpu")
+def fitted(ntk_file) -> Fitted:
+    return load_fitted(ntk_file, device="cpu")
 
 
 @pytest.fixture

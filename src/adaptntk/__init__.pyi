@@ -1,11 +1,10 @@
 from . import testing, verbs
 from .campaign.loop import run_campaign
+from .core.blocks import Blocks, TensorBlocks
 from .core.calibration import Calibration, VarianceCalibration
 from .core.posterior import DualPosterior, Posterior
-from .core.selection.bait import bait
-from .core.selection.distances import kmeans_pp, lcmd, max_dist
-from .core.selection.greedy import greedy, random, top_b
-from .core.selection.problem import Constraints, Selection
+from .core.selection.problem import Constraints, Problem, Selection
+from .core.selection.registry import SELECTORS, register_selector, select
 from .core.sketch.gaussian import GaussianSketch, NoSketch
 from .core.sketch.quality import SketchAdvice, effective_dimension, sketch_error
 from .core.sketch.structured import SparseSignSketch, SRHTSketch
@@ -15,7 +14,9 @@ from .data.structures import read_structures, structure_hash, write_structures
 from .data.xtb_md import build_molecule, sample_md
 from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
 from .evaluation import Evaluation, evaluate
-from .features.energy_gradients import estimate_features, extract_features
+from .features.energy_gradients import EnergyGradients
+from .features.feature_map import FeatureMap
+from .features.last_layer import LastLayerFeatures
 from .md.calculator import PotentialCalculator, UncertaintyCalculator
 from .md.dynamics import MDSettings, Trajectory, run_md, watch
 from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes, plan_trajectories
@@ -27,35 +28,44 @@ from .models.protocol import Capabilities, Potential, PotentialBase, Predictions
 from .models.registry import load_potential
 from .models.torch_module import TorchModulePotential
 from .training.loop import PRESETS, Recipe, Trained, train
-from .uncertainty.calibrated import CalibratedMethod, load_method, save_method
-from .uncertainty.load import load_fitted
-from .uncertainty.method import Assessment, Method, MethodState, Workbench
-from .uncertainty.ntk import NTKUncertainty, Scores
-from .uncertainty.ntk_file import load_uncertainty, save_uncertainty
-from .uncertainty.registry import METHODS, fit_method
-from .uncertainty.workbench import FolderWorkbench
+from .uncertainty.candidates import Candidates
+from .uncertainty.file import load_fitted, read_header, save_fitted
+from .uncertainty.fit import fit
+from .uncertainty.fitted import Fitted
+from .uncertainty.folder_workbench import FolderWorkbench
+from .uncertainty.method import Assessment, Method, MethodState, ScoresOnly
+from .uncertainty.registry import METHODS, register_method
+from .uncertainty.scores import Scores
+from .uncertainty.workbench import GivenModel, Workbench
 from .version import __version__
 
 __all__ = [
     "METHODS",
     "PHYSICAL_RULES",
     "PRESETS",
+    "SELECTORS",
     "AdaptNTKError",
     "Assessment",
-    "CalibratedMethod",
+    "Blocks",
     "Calibration",
+    "Candidates",
     "Capabilities",
     "ConformalThreshold",
     "Constraints",
     "DualPosterior",
+    "EnergyGradients",
     "ErrorLevel",
     "Evaluation",
+    "FeatureMap",
+    "Fitted",
     "FlyingAtoms",
     "FolderWorkbench",
     "FusedAtoms",
     "GaussianSketch",
+    "GivenModel",
     "IndefiniteMatrixError",
     "InputError",
+    "LastLayerFeatures",
     "MACEPotential",
     "MDJob",
     "MDSettings",
@@ -64,7 +74,6 @@ __all__ = [
     "MismatchError",
     "ModelError",
     "Monitor",
-    "NTKUncertainty",
     "NoSketch",
     "NotFinite",
     "Observation",
@@ -73,17 +82,20 @@ __all__ = [
     "PotentialBase",
     "PotentialCalculator",
     "Predictions",
+    "Problem",
     "Recipe",
     "RelativeThreshold",
     "Rule",
     "SRHTSketch",
     "Scores",
+    "ScoresOnly",
     "Selection",
     "SinglePoint",
     "SketchAdvice",
     "SparseSignSketch",
     "StopReason",
     "TemperatureLimit",
+    "TensorBlocks",
     "TorchModulePotential",
     "Trained",
     "Trajectory",
@@ -92,40 +104,32 @@ __all__ = [
     "VarianceCalibration",
     "Workbench",
     "__version__",
-    "bait",
     "build_molecule",
     "check_disjoint",
     "collect",
     "displaced",
     "effective_dimension",
-    "estimate_features",
     "evaluate",
-    "extract_features",
     "fingerprint",
-    "fit_method",
-    "greedy",
-    "kmeans_pp",
-    "lcmd",
+    "fit",
     "load_fitted",
-    "load_method",
     "load_potential",
     "load_rmd17",
-    "load_uncertainty",
-    "max_dist",
     "normal_modes",
     "plan_trajectories",
-    "random",
+    "read_header",
     "read_structures",
+    "register_method",
+    "register_selector",
     "run_campaign",
     "run_md",
     "sample_md",
-    "save_method",
-    "save_uncertainty",
+    "save_fitted",
+    "select",
     "sketch_error",
     "split_structures",
     "structure_hash",
     "testing",
-    "top_b",
     "train",
     "verbs",
     "watch",

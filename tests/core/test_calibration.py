@@ -2,15 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from adaptntk.core.calibration import (
-    ALPHA_GRID,
-    Calibration,
-    choose_ridge,
-    conformal_quantile,
-    cross_fitted_sigma,
-    fit_variance,
-)
+from adaptntk.core.calibration import Calibration, conformal_quantile, cross_fitted_sigma, fit_variance
 from adaptntk.core.posterior import RidgePath
+from adaptntk.core.ridge import ALPHA_GRID, choose_ridge
 from adaptntk.errors import InputError
 
 

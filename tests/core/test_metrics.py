@@ -11,12 +11,6 @@ def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-def test_force_rmse_by_hand():
-    predicted = [np.array([[1.0, 0, 0], [0, 0, 0]]), np.zeros((1, 3))]
-    reference = [np.zeros((2, 3)), np.array([[0, 3.0, 0]])]
-    assert np.allclose(metrics.force_rmse(predicted, reference), [np.sqrt(1 / 6), np.sqrt(3)])
-
-
 def test_correlations_against_scipy():
     u, e = rng().standard_normal((2, 50))
     assert metrics.spearman(u, e) == pytest.approx(stats.spearmanr(u, e).statistic)

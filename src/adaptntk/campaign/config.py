@@ -8,7 +8,8 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from adaptntk.core.calibration import MINIMUM_STRUCTURES, PRIOR_ALPHA
+from adaptntk.core.calibration import MINIMUM_STRUCTURES
+from adaptntk.core.ridge import PRIOR_ALPHA
 from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import check_readable

@@ -12,9 +12,10 @@ import torch
 from ase import Atoms
 
 from adaptntk.campaign.config import Campaign
+from adaptntk.core.blocks import TensorBlocks
+from adaptntk.core.posterior import sequential_variances
 from adaptntk.core.selection.problem import Constraints
 from adaptntk.core.selection.registry import select
-from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import write_structures
 from adaptntk.errors import InputError
 from adaptntk.files import write_json
@@ -23,9 +24,12 @@ from adaptntk.md.dynamics import MDSettings, run_md
 from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule
 from adaptntk.models.mace.potential import load_mace
+from adaptntk.models.registry import load_potential
 from adaptntk.training.loop import checkpoint_file, train
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
+from adaptntk.uncertainty.file import load_fitted, save_fitted
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.workbench import GivenModel
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +80,7 @@ def run_trajectory(job: Trajectory, config: Campaign) -> None:
     write_json(job.output.with_suffix(".json"), about)
 
 
-def make_rules(config: Campaign, uncertainty: NTKUncertainty) -> list[Rule]:
+def make_rules(config: Campaign, uncertainty: Fitted) -> list[Rule]:
     """What ends a simulation of this round."""
     explore = config.explore
     rules: list[Rule] = [*PHYSICAL_RULES, ConformalThreshold(explore.coverage, explore.patience, lost=explore.lost)]
@@ -92,27 +96,28 @@ def make_rules(config: Campaign, uncertainty: NTKUncertainty) -> list[Rule]:
 
 
 def shard_features(ntk: Path, frames: Sequence[Atoms], device: str) -> np.ndarray:
-    """Feature rows of a part of the pool."""
-    return load_ntk(ntk, device).features_of(frames, "pool").cpu().numpy()
+    """Feature blocks of a part of the pool."""
+    fitted = load_ntk(ntk, device)
+    assert fitted.features is not None
+    return fitted.features.extract(fitted.potential, frames, "pool").tensor.cpu().numpy()
 
 
 def choose(
-    ntk: Path, rows: np.ndarray, count: int, excluded: list[bool], picked: list[int], config: Campaign, seed: int
+    ntk: Path, blocks: np.ndarray, count: int, excluded: list[bool], picked: list[int], config: Campaign, seed: int
 ) -> list[dict[str, Any]]:
     """The next picks, given that some were picked and labelled already."""
-    uncertainty = load_ntk(ntk, config.execution.device)
-    features = torch.as_tensor(rows, device=uncertainty.potential.device)
-    posterior = uncertainty.posterior.condition(features[picked]) if picked else uncertainty.posterior
-    training = torch.cat([uncertainty.features, features[picked]]) if picked else uncertainty.features
-    found = select(config.select.method, posterior, training, features, count, Constraints(excluded), seed)
+    fitted = load_ntk(ntk, config.execution.device)
+    features = fitted.features
+    assert features is not None
+    pool = TensorBlocks(torch.as_tensor(blocks, device=fitted.potential.device), features.blocks.asked)
+    if picked:
+        features = features.condition(pool.tensor[picked])
+    found = select(config.select.method, features.problem(pool, count, Constraints(excluded), seed))
     # U given everything before the pick, whatever the rule maximises: what the label is expected to tell.
-    variances = []
-    for place, index in enumerate(found.indices):
-        before = features[found.indices[:place]]
-        current = posterior.condition(before) if place else posterior
-        variances.append(float(current.variance(features[index : index + 1])[0]))
+    picks = TensorBlocks(pool.tensor[found.indices], pool.asked)
+    variances = sequential_variances(features.posterior, picks).tolist()
     return [
-        {"index": index, "score": variance, "information": float(np.log1p(variance / posterior.lam))}
+        {"index": index, "score": variance, "information": float(np.log1p(variance / features.posterior.lam))}
         for index, variance in zip(found.indices, variances, strict=True)
     ]
 
@@ -131,18 +136,17 @@ def train_model(
 
 def fit_ntk(model: Path, output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], config: Campaign) -> None:
     """Fit and calibrate the uncertainty of a round."""
-    potential = load_mace(model, config.execution.device)
     settings = config.uncertainty
-    sketch = make_sketch(settings.sketch, settings.sketch_dim, config.seed)
-    fitted = NTKUncertainty.fit(potential, training, sketch, settings.alpha).calibrate(valid, seed=config.seed)
-    save_uncertainty(fitted, output)
+    bench = GivenModel(training, valid, config.seed, potential=load_potential(model, config.execution.device))
+    options = {"sketch": settings.sketch, "dim": settings.sketch_dim, "alpha": settings.alpha}
+    save_fitted(fit(bench, "ntk", options), output)
 
 
-def load_ntk(path: Path, device: str) -> NTKUncertainty:
+def load_ntk(path: Path, device: str) -> Fitted:
     """The uncertainty of a round; a worker that has it in memory does not read it again."""
     return _load(path, path.stat().st_mtime_ns, device)
 
 
 @lru_cache(maxsize=1)
-def _load(path: Path, changed: int, device: str) -> NTKUncertainty:
-    return load_uncertainty(path, device=device)
+def _load(path: Path, changed: int, device: str) -> Fitted:
+    return load_fitted(path, device=device)

@@ -19,12 +19,12 @@ from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.data.structures import (
     read_structures,
     reference_energies,
-    reference_forces,
     structure_hash,
     write_structures,
 )
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError
+from adaptntk.evaluation import force_errors
 from adaptntk.execution import run_limited
 from adaptntk.files import make_folder, write_atomically, write_json, write_table
 from adaptntk.labelers.kinds import bare
@@ -206,7 +206,7 @@ def evaluate(run: RunDirectory, number: int) -> None:
     scores = uncertainty.scores_of_variance(found.variance, holdout)
     assert scores.sigma is not None
     assert uncertainty.calibration is not None
-    errors = metrics.force_rmse(found.forces, reference_forces(holdout))
+    errors = force_errors(found.forces, holdout)
     energy_errors = np.abs(found.energies - reference_energies(holdout))
     bounds = uncertainty.calibration.error_bound(found.variance, BOUND_COVERAGE)
     write_table(
@@ -249,7 +249,7 @@ def test_structures(run: RunDirectory) -> list[Atoms]:
 
 def _errors_on(potential: Potential, frames: list[Atoms], run: RunDirectory) -> dict[str, float]:
     predicted = potential.predict(frames)
-    errors = metrics.force_rmse(predicted.forces, reference_forces(frames))
+    errors = force_errors(predicted.forces, frames)
     return _summary(errors, np.abs(predicted.energies - reference_energies(frames)), frames, run)
 
 

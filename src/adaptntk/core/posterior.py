@@ -1,7 +1,8 @@
 """The uncertainty: a regularised Mahalanobis distance from the training rows.
 
 With training rows ``Phi`` (n x p), ``F = Phi^T Phi`` and ``C = F + lam I``, the score of a query row is the
-paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``; of a structure with several rows, it is the sum over those asked about. Woodbury's identity gives the same number in the n-dimensional
+paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``; of a structure with several rows, it is the sum over
+those asked about. Woodbury's identity gives the same number in the n-dimensional
 dual form, ``U(x) = k(x,x) - k_x^T (K + lam I)^-1 k_x`` with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the
 first form, `DualPosterior` the second, for rows wider than there are training structures.
 

@@ -130,6 +130,12 @@ class EnergyGradients(FeatureMap):
         sketch = sketch_spec(self.sketch, parameter_count(potential))
         return {"map": self.name, "normalise": self.normalise, "sketch": sketch}
 
+    def summary(self, potential: Potential) -> str:
+        if not self.sketched:
+            return "full"
+        remark = "" if self.sketch.kind == "gaussian" else f" by {self.sketch.kind} (the theorem is for gaussian)"
+        return f"sketched to {self.width(potential)}{remark}"
+
     @classmethod
     def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> "EnergyGradients":
         sketch = spec["sketch"]

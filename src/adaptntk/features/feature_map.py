@@ -54,6 +54,10 @@ class FeatureMap(ABC):
     def spec(self, potential: Potential) -> dict[str, Any]:
         """What must be written down to build the same map again, with its name under ``map``."""
 
+    @abstractmethod
+    def summary(self, potential: Potential) -> str:
+        """What its rows are, in a few words."""
+
     @classmethod
     @abstractmethod
     def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> Self:

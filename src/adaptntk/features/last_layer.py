@@ -66,6 +66,9 @@ class LastLayerFeatures(FeatureMap):
     def spec(self, potential: Potential) -> dict[str, Any]:
         return {"map": self.name, "normalise": self.normalise}
 
+    def summary(self, potential: Potential) -> str:
+        return f"of the last layer, {self.width(potential)}"
+
     @classmethod
     def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> "LastLayerFeatures":
         return cls(spec["normalise"])

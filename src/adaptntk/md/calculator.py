@@ -3,20 +3,17 @@
 from typing import Any
 
 import numpy as np
-import torch
 from ase import Atoms
 from ase.calculators.calculator import CalculationFailed, Calculator, all_changes, all_properties
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.outputs import Properties
 from ase.stress import full_3x3_to_voigt_6_stress
-from torch import Tensor
 
 from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import InputError
-from adaptntk.features.energy_gradients import project_gradient
 from adaptntk.models.protocol import Potential, SinglePoint, check_species
-from adaptntk.uncertainty.entries import CALIBRATED_KEYS, uncertainty_entries, variance_key
-from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.scores import CALIBRATED_KEYS
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 
@@ -38,23 +35,21 @@ class PotentialCalculator(Calculator):
         system_changes: list[str] = all_changes,
     ) -> None:
         """Fill ``results``; called by ASE."""
-        self._evaluate(atoms, properties, system_changes)
-
-    def _evaluate(
-        self, atoms: Atoms | None, properties: list[str] | None, system_changes: list[str], gradient: bool = False
-    ) -> SinglePoint:
         Calculator.calculate(self, atoms, properties, system_changes)
         if "numbers" in system_changes:
             check_species(self.potential, [self.atoms], "the calculator's atoms")
         if not np.isfinite(self.atoms.positions).all():
             raise CalculationFailed("the positions are NaN or infinite")
-        point = self.potential.single_point(self.atoms, gradient)
+        point, others = self._observe(properties or [], bool(system_changes))
         # Another property of the same geometry: what is known of it stays.
         known = {} if system_changes else self.results
-        self.results = known | {"energy": point.energy, "free_energy": point.energy, "forces": point.forces}
+        self.results = known | {"energy": point.energy, "free_energy": point.energy, "forces": point.forces} | others
         if point.stress is not None:
             self.results["stress"] = full_3x3_to_voigt_6_stress(point.stress)
-        return point
+
+    def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, float]]:
+        """What is known of the geometry: physical properties, and others by name; ``new`` if it has changed."""
+        return self.potential.single_point(self.atoms), {}
 
 
 class UncertaintyCalculator(PotentialCalculator):
@@ -75,7 +70,7 @@ class UncertaintyCalculator(PotentialCalculator):
         coverage: probability stated for ``forces_error_bound``.
     """
 
-    def __init__(self, uncertainty: NTKUncertainty, every: int | None = 1, coverage: float = 0.9) -> None:
+    def __init__(self, uncertainty: Fitted, every: int | None = 1, coverage: float = 0.9) -> None:
         if every is not None and every < 1:
             raise InputError(f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
         check_coverage(coverage)
@@ -84,32 +79,16 @@ class UncertaintyCalculator(PotentialCalculator):
         self.every = every
         self.coverage = coverage
         calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
-        self.uncertainty_keys = (variance_key(uncertainty), *calibrated)
+        self.uncertainty_keys = (uncertainty.variance_key, *calibrated)
         self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys]
         self._geometries = 0
 
-    def calculate(
-        self,
-        atoms: Atoms | None = None,
-        properties: list[str] | None = None,
-        system_changes: list[str] = all_changes,
-    ) -> None:
-        """Fill ``results``; called by ASE."""
-        due = self.every is not None and self._geometries % self.every == 0 and bool(system_changes)
-        self._geometries += bool(system_changes)
-        asked = any(name in self.uncertainty_keys for name in properties or ())
-        point = self._evaluate(atoms, properties, system_changes, gradient=due or asked)
-        if point.gradient is not None:
-            self.results |= self._entries(point.gradient)
-
-    def _entries(self, gradient: Tensor) -> dict[str, float]:
-        uncertainty, atoms = self.uncertainty, self.atoms
-        row = project_gradient(gradient, len(atoms), uncertainty.sketch, uncertainty.normalise)
-        if bool(torch.isfinite(row).all()):
-            scores = uncertainty.score_features(row, [atoms])
-        else:  # the network breaks down, on atoms that lie on one another for instance: whoever watches must see it
-            scores = uncertainty.scores_of_variance(np.array([np.nan]), [atoms])
-        return uncertainty_entries(uncertainty, scores, 0, self.coverage)
+    def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, float]]:
+        due = self.every is not None and self._geometries % self.every == 0 and new
+        self._geometries += new
+        if due or any(name in self.uncertainty_keys for name in properties):
+            return self.uncertainty.observe(self.atoms, self.coverage)
+        return super()._observe(properties, new)
 
     def frame(self, atoms: Atoms) -> Atoms:
         """A copy that keeps the results of this geometry when it is written and read again.

@@ -16,7 +16,7 @@ from adaptntk.md.monitor import Monitor, StopReason
 from adaptntk.md.physical_rules import PHYSICAL_RULES, NotFinite
 from adaptntk.md.rules import Observation, Rule
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.ntk import NTKUncertainty
+from adaptntk.uncertainty.fitted import Fitted
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Trajectory:
 
 
 def run_md(
-    uncertainty: NTKUncertainty,
+    uncertainty: Fitted,
     start: Atoms,
     settings: MDSettings,
     rules: Sequence[Rule] = PHYSICAL_RULES,

@@ -40,7 +40,7 @@ def draw_evaluation(folder: str | Path) -> Path:
     summary = json.loads((folder / "evaluation.json").read_text())
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    sigma, error = columns["forces_uncertainty"], columns["force_rmse"]
+    sigma, error = columns["forces_uncertainty"], columns["force_error"]
     scatter_panel(left, sigma, error, summary["spearman"])
     reliability_panel(middle, sigma, error, summary)
     retention_panel(right, columns[f"{summary['method']}_variance"], error, summary["aurc_n"])

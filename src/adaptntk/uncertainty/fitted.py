@@ -124,16 +124,16 @@ class Fitted:
 
     def observe(self, atoms: Atoms, coverage: float) -> tuple[SinglePoint, dict[str, float]]:
         """Energy, forces and uncertainty of one structure, from one pass through the network where that is possible."""
-        if self.features is None:
-            found = self.assess([atoms])
-            point, variance = SinglePoint(float(found.energies[0]), found.forces[0]), found.variance
+        features = self.features
+        if features is None:
+            point, variance = self.potential.single_point(atoms), self.assess([atoms]).variance
         else:
-            point, block = self.features.feature_map.observe(self.potential, atoms)
-            variance = (
-                self.features.posterior.variance(dataclasses.replace(self.features.blocks, tensor=block[None]))
-                .cpu()
-                .numpy()
-            )
+            point, block = features.feature_map.observe(self.potential, atoms)
+            # Where the network breaks down, on atoms that lie on one another for instance, whoever watches must see it.
+            variance = np.array([np.nan])
+            if bool(torch.isfinite(block).all()):
+                blocks = dataclasses.replace(features.blocks, tensor=block[None])
+                variance = features.posterior.variance(blocks).cpu().numpy()
         return point, self.entries(self.scores_of_variance(variance, [atoms]), 0, coverage)
 
     def select(

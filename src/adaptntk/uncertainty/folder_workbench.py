@@ -139,8 +139,9 @@ class FolderWorkbench(Workbench):
         """Networks to be compared with a given one must be built like it."""
         reference = energy_reference(self.train, self.recipe)
         built = build_network(self.recipe.architecture, reference, torch.float32, 0)
-        shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, self.member(0).module)]
-        cutoffs = [float(module.r_max) for module in (built, self.member(0).module)]  # type: ignore[arg-type]
+        given: Any = self.member(0).module  # type: ignore[attr-defined]
+        shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, given)]
+        cutoffs = [float(module.r_max) for module in (built, given)]  # type: ignore[arg-type]
         if shapes[0] != shapes[1] or cutoffs[0] != cutoffs[1]:
             raise InputError(
                 f"{self.given['member-0']}: is not built like the networks of this preset, so no others can be "
@@ -155,7 +156,7 @@ class FolderWorkbench(Workbench):
         path = self.folder / f"{name}.model"
         if "member-0" in self.given and start is None:
             self._check_architecture()
-        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))
+        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))  # type: ignore[arg-type]
         begun = checkpoint_file(path).exists()
         if begun or not path.exists():
 
@@ -167,7 +168,7 @@ class FolderWorkbench(Workbench):
             began = time.perf_counter()
             train(
                 self.train, self.valid, path, recipe, seed, self.device,
-                resume=begun, on_epoch=report, snapshots=snapshots, start=start,
+                resume=begun, on_epoch=report, snapshots=snapshots, start=start,  # type: ignore[arg-type]
             )  # fmt: skip
             self.seconds_in_training += time.perf_counter() - began
         return path

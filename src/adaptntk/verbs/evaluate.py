@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptntk.progress import Show
-from adaptntk.verbs.score import announce
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import BatchSize, FittedFile, Seed, size_line
 
@@ -48,15 +47,13 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
     from adaptntk.files import check_folder, make_folder, write_json, write_table
     from adaptntk.models.protocol import check_species
     from adaptntk.report.figures import draw_evaluation
-    from adaptntk.uncertainty.ntk import NTKUncertainty
 
     check_folder(settings.output)
-    uncertainty, name = settings.load(), str(settings.test)
+    fitted, name = settings.load(), str(settings.test)
     test = settings.read(settings.test)
-    check_species(uncertainty.potential, test, name)
-    if isinstance(uncertainty, NTKUncertainty):
-        announce(uncertainty, test, settings.memory_budget)
-    evaluation = evaluate_fitted(uncertainty, test, name, settings.batch_size, settings.seed, show.progress)
+    check_species(fitted.potential, test, name)
+    fitted.announce(test)
+    evaluation = evaluate_fitted(fitted, test, name, settings.batch_size, settings.seed, show.progress)
     folder = make_folder(settings.output)
     write_table(folder / "evaluation.csv", evaluation.columns)
     write_json(folder / "evaluation.json", evaluation.metrics)

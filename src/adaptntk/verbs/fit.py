@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +17,11 @@ from adaptntk.verbs.train import epoch_line
 if TYPE_CHECKING:
     from ase import Atoms
 
+    from adaptntk.core.sketch.quality import SketchAdvice
     from adaptntk.training.loop import EpochReport
-    from adaptntk.uncertainty.calibrated import CalibratedMethod
-    from adaptntk.uncertainty.load import Fitted
-    from adaptntk.uncertainty.ntk import NTKUncertainty
+    from adaptntk.uncertainty.feature_model import FeatureModel
+    from adaptntk.uncertainty.fitted import Fitted
+    from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +103,14 @@ class FitReport:
     output: Path
 
     def lines(self) -> Iterable[str]:
-        from adaptntk.uncertainty.ntk import NTKUncertainty
-
-        yield from (_ntk_lines if isinstance(self.fitted, NTKUncertainty) else _other_lines)(self.fitted)  # type: ignore
+        if self.fitted.features is None:
+            networks = ", ".join(str(network.source) for network in self.fitted.method.state().networks)
+            yield f"method       {self.fitted.name}, networks: {networks}"
+        else:
+            yield from _feature_lines(self.fitted, self.fitted.features)
+        yield from _calibration_lines(self.fitted)
+        if self.fitted.features is not None and self.fitted.features.sketch_check is not None:
+            yield from _sketch_lines(self.fitted.features.sketch_check)
         yield f"wrote {self.output}"
 
 
@@ -116,83 +121,35 @@ def fit(settings: FitSettings, show: Show) -> FitReport:
     Options from --sketch to --normalise, and --memory, are of the method ntk alone.
     """
     from adaptntk.execution import open_executor
+    from adaptntk.files import check_writable
+    from adaptntk.uncertainty.file import save_fitted
+    from adaptntk.uncertainty.fit import fit as fit_method
 
-    if settings.method == NTK:
-        return FitReport(_fit_ntk(settings, show), settings.output)
-    with open_executor(settings.executor, settings.workers, settings.scheduler) as pool:
-        fitted = _fit_other(settings, None if settings.executor == "serial" else pool, show)
+    check_writable(settings.output)
+    options = _options(settings)
+    bench, calibration = _bench(settings, show)
+    if settings.method == "ensemble" and settings.executor != "serial":
+        with open_executor(settings.executor, settings.workers, settings.scheduler) as pool:
+            bench.train_members(options["members"], pool)
+    names = {name: f"--{name} {getattr(settings, name)}" for name in ("train", "valid", "calibration")}
+    fitted = fit_method(bench, settings.method, options, calibration, names)
+    save_fitted(fitted, settings.output)
     return FitReport(fitted, settings.output)
 
 
-def _fit_ntk(settings: FitSettings, show: Show) -> "NTKUncertainty":
-    from adaptntk.core.calibration import check_criterion
-    from adaptntk.core.sketch.gaussian import NoSketch
-    from adaptntk.core.sketch.registry import make_sketch
-    from adaptntk.features.energy_gradients import estimate_features, extract_features
-    from adaptntk.files import check_writable
-    from adaptntk.models.protocol import check_species, parameter_count
-    from adaptntk.models.registry import load_potential
-    from adaptntk.uncertainty.ntk import NTKUncertainty, choose_normalisation, full_gradients_fit
-    from adaptntk.uncertainty.ntk_file import save_uncertainty
+def _options(settings: FitSettings) -> dict[str, Any]:
+    """Of the method."""
+    from adaptntk.uncertainty.registry import make_options, parse_options
 
-    budget = settings.memory_budget
-    check_writable(settings.output)
-    if settings.lam_criterion is not None:
-        check_criterion(settings.lam_criterion)
-    for name, value in (("alpha", settings.alpha), ("lam", settings.lam)):
-        if value is not None and not 0 < value < np.inf:
-            raise InputError(f"{name} must be positive, not {value}")
-    projection = make_sketch(settings.sketch, settings.sketch_dim, settings.sketch_seed, budget // 2)
-    potential = load_potential(settings.model, settings.device, settings.dtype, settings.head)
-    if projection.dim(parameter_count(potential)) > parameter_count(potential):
-        raise InputError(
-            f"a sketch of {settings.sketch_dim:,} dimensions exceeds the {parameter_count(potential):,} parameters of "
-            "the model: use a smaller --sketch-dim, or --sketch none for exact scores"
-        )
-    training, valid, calibration = _read_sets(settings, labelled=False)
-    check_species(potential, training, str(settings.train))
-    check_species(potential, valid, str(settings.valid))
-    exact = settings.sketch != "none" and full_gradients_fit(potential, len(training) + len(valid), budget)
-    used = choose_normalisation(settings.normalise, training)
-    estimate = estimate_features(potential, [*training, *valid], projection, budget, full_rows=exact)
-    log.info("energy gradients of %s", estimate)
-    estimate.check(budget)
-    if not projection.fits(parameter_count(potential)):
-        log.info("the sketch is too large to keep and is drawn again and again: --sketch srht needs no such time")
-
-    # Both sets in one pass: a sketch too large to keep is then drawn for both at once.
-    direct = NoSketch() if exact else projection
-    extracted = extract_features(potential, [*training, *valid], direct, used, budget, show.progress)
-    rows = projection.apply(extracted) if exact else extracted
-    train_rows, valid_rows = rows[: len(training)], rows[len(training) :]
-    full_rows = (extracted[: len(training)], extracted[len(training) :]) if exact else None
-    fitted = NTKUncertainty.fit(
-        potential, training, projection, settings.alpha, settings.lam, used, budget, features=train_rows
-    ).calibrate(
-        valid,
-        settings.lam_criterion,
-        calibration,
-        settings.batch_size,
-        settings.seed,
-        features=valid_rows,
-        progress=show.progress,
-    )
-    fitted = fitted.check_sketch(valid_rows, full_rows)
-    save_uncertainty(fitted, settings.output)
-    return fitted
-
-
-def _fit_other(settings: FitSettings, executor: Executor | None, show: Show) -> "CalibratedMethod":
-    from adaptntk.files import check_writable
-    from adaptntk.models.protocol import check_species
-    from adaptntk.training.loop import find_preset
-    from adaptntk.uncertainty.calibrated import CalibratedMethod, save_method
-    from adaptntk.uncertainty.registry import fit_method, parse_options
-    from adaptntk.uncertainty.workbench import FolderWorkbench
-
-    options = parse_options(settings.method, list(settings.options))
-    recipe = find_preset(settings.preset, settings.epochs)
-    check_writable(settings.output)
+    options: dict[str, Any]
+    if settings.method == NTK:
+        options = {
+            "sketch": settings.sketch, "dim": settings.sketch_dim, "sketch_seed": settings.sketch_seed,
+            "alpha": settings.alpha, "lam": settings.lam, "criterion": settings.lam_criterion,
+            "normalise": settings.normalise,
+        }  # fmt: skip
+    else:
+        options = parse_options(settings.method, list(settings.options))
     if settings.method == "ensemble":
         if len(settings.members) >= options.setdefault("members", max(3, 1 + len(settings.members))):
             raise InputError(
@@ -200,24 +157,33 @@ def _fit_other(settings: FitSettings, executor: Executor | None, show: Show) -> 
             )
     elif settings.members:
         raise InputError(f"further members are for an ensemble, not for {settings.method}")
-    training, valid, calibration = _read_sets(settings, labelled=True)
-    given = {f"member-{number}": path for number, path in enumerate((settings.model, *settings.members))}
+    make_options(settings.method, options)  # refuses what cannot be, before anything is read
+    return options
+
+
+def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[Atoms] | None]":
+    """The structures of the files and the networks that are given, and the structures to calibrate on."""
+    from adaptntk.training.loop import find_preset
+    from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+    from adaptntk.uncertainty.registry import find_method
+
+    labelled = find_method(settings.method).uses_training_labels
     bench = FolderWorkbench(
-        training, valid, settings.networks, recipe, settings.seed, settings.device, _log_epochs, given,
-        settings.dtype, settings.head,
-    )  # fmt: skip
-    named = ((settings.train, training), (settings.valid, valid), (settings.calibration, calibration or []))
-    for name, frames in named:
-        check_species(bench.member(0), frames, str(name))
-    if settings.method == "ensemble" and executor is not None:
-        bench.train_members(options["members"], executor)
-    fitted = fit_method(settings.method, bench, options)
-    labelled, also = (valid, []) if calibration is None else (calibration, valid)
-    calibrated = CalibratedMethod.fit(
-        fitted, training, labelled, settings.batch_size, settings.seed, show.progress, also
+        settings.read(settings.train, labelled=labelled),
+        settings.read(settings.valid),
+        settings.seed,
+        settings.batch_size,
+        settings.memory_budget,
+        show.progress,
+        folder=settings.networks,
+        recipe=find_preset(settings.preset, settings.epochs),
+        device=settings.device,
+        on_epoch=_log_epochs,
+        given={f"member-{number}": path for number, path in enumerate((settings.model, *settings.members))},
+        dtype=settings.dtype,
+        head=settings.head,
     )
-    save_method(calibrated, settings.output)
-    return calibrated
+    return bench, None if settings.calibration is None else settings.read(settings.calibration)
 
 
 def _log_epochs(name: str, report: "EpochReport") -> None:
@@ -225,55 +191,33 @@ def _log_epochs(name: str, report: "EpochReport") -> None:
         log.info("%s: %s", name, epoch_line(report, report.seconds))
 
 
-def _read_sets(settings: FitSettings, labelled: bool) -> "tuple[list[Atoms], list[Atoms], list[Atoms] | None]":
-    """The structures of the files, which must not overlap."""
-    from adaptntk.data.splits import check_disjoint
-
-    training, valid = settings.read(settings.train, labelled=labelled), settings.read(settings.valid)
-    known = f"--train {settings.train}"
-    check_disjoint({known: training, f"--valid {settings.valid}": valid})
-    if settings.calibration is None:
-        return training, valid, None
-    calibration = settings.read(settings.calibration)
-    check_disjoint({known: training, f"--calibration {settings.calibration}": calibration})
-    return training, valid, calibration
-
-
-def _other_lines(fitted: "CalibratedMethod") -> Iterable[str]:
-    networks = ", ".join(str(network.source) for network in fitted.method.state().networks)
-    forces, ratios = fitted.calibration.forces, fitted.calibration.ratios
-    yield f"method       {fitted.name}, networks: {networks}"
-    yield (
-        f"calibration  sigma^2 = {forces.a:.4g} {fitted.name}_variance + ({forces.b:.4g} eV/Å)^2 "
-        f"from {len(ratios)} structures"
-    )
-    yield _bound_line(ratios)
-
-
-def _ntk_lines(fitted: "NTKUncertainty") -> Iterable[str]:
+def _feature_lines(fitted: "Fitted", features: "FeatureModel") -> Iterable[str]:
     from adaptntk.models.protocol import parameter_count
 
-    ridge, calibration, advice = fitted.ridge, fitted.calibration, fitted.sketch_advice
+    ridge = features.ridge
     yield f"model        {fitted.potential.description}, {parameter_count(fitted.potential):,} parameters"
     yield f"ridge        alpha {ridge.alpha:.2g}, lam {ridge.lam:.4g} ({ridge.reason})"
     yield (
         f"dimension    effective {ridge.effective_dimension:.1f} of {len(fitted.train_hashes)} training structures; "
-        f"features {_features_line(fitted)}, normalised: {fitted.normalise}"
+        f"features {features.feature_map.summary(fitted.potential)}, normalised: {features.feature_map.normalise}"
     )
-    if calibration is not None:
-        forces = calibration.forces
-        yield (
-            f"calibration  sigma^2 = {forces.a:.4g} U + ({forces.b:.4g} eV/Å)^2 "
-            f"from {len(calibration.ratios)} structures"
-        )
-        yield _bound_line(calibration.ratios)
-    if advice is not None:
-        against = "exact scores" if advice.reference == "exact" else "estimate from its two halves"
-        yield (
-            f"sketch       p = {advice.dim}: largest |dU|/(lam+U) {advice.error:.2f}, "
-            f"median {advice.median_error:.3f}, rank correlation {advice.rank_correlation:.4f} ({against})"
-        )
-        yield f"advice       p = {advice.dim_for(0.1):,} is enough for a largest error of 0.10"
+
+
+def _calibration_lines(fitted: "Fitted") -> Iterable[str]:
+    if fitted.calibration is not None:
+        forces, ratios = fitted.calibration.forces, fitted.calibration.ratios
+        score = "U" if fitted.features is not None else fitted.variance_key
+        yield (f"calibration  sigma^2 = {forces.a:.4g} {score} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures")
+        yield _bound_line(ratios)
+
+
+def _sketch_lines(advice: "SketchAdvice") -> Iterable[str]:
+    against = "exact scores" if advice.reference == "exact" else "estimate from its two halves"
+    yield (
+        f"sketch       p = {advice.dim}: largest |dU|/(lam+U) {advice.error:.2f}, "
+        f"median {advice.median_error:.3f}, rank correlation {advice.rank_correlation:.4f} ({against})"
+    )
+    yield f"advice       p = {advice.dim_for(0.1):,} is enough for a largest error of 0.10"
 
 
 def _bound_line(ratios: "np.ndarray") -> str:
@@ -286,12 +230,3 @@ def _bound_line(ratios: "np.ndarray") -> str:
     # The coverage that one calibration set achieves follows a beta distribution around the stated one.
     spread = 100 * np.sqrt(0.9 * 0.1 / (len(ratios) + 2))
     return f"bound        force error below {quantile:.2f} sigma for 90 % (± {spread:.0f}) of new structures like these"
-
-
-def _features_line(fitted: "NTKUncertainty") -> str:
-    if fitted.sketch.kind == "none":
-        return "full"
-    line = f"sketched to {fitted.features.shape[1]}"
-    if fitted.sketch.kind != "gaussian":
-        line += f" by {fitted.sketch.kind} (the theorem is for gaussian)"
-    return line

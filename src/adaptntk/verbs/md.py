@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from adaptntk.errors import InputError
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import FittedFile, Seed
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from adaptntk.md.dynamics import MDSettings, Trajectory
     from adaptntk.md.exploration import MDJob
     from adaptntk.md.rules import Rule
-    from adaptntk.uncertainty.ntk import NTKUncertainty
+    from adaptntk.uncertainty.fitted import Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,15 +92,12 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     from adaptntk.md.exploration import plan_trajectories
     from adaptntk.md.monitor import check_rules
     from adaptntk.models.protocol import check_species
-    from adaptntk.uncertainty.ntk import NTKUncertainty
 
     for path in (settings.output, settings.candidates):
         if path is not None:
             check_writable(path)
     check_coverage(settings.coverage)
     uncertainty = settings.load()
-    if not isinstance(uncertainty, NTKUncertainty):
-        raise InputError(f"{settings.ntk}: holds the method {uncertainty.name!r}; simulations are watched with ntk")
     rules = settings.rules()
     check_rules(rules, uncertainty.calibration)
     starts = settings.read(settings.start, labelled=False)
@@ -113,7 +109,7 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
 
 
 def _simulate(
-    settings: SimulationSettings, uncertainty: "NTKUncertainty", jobs: "list[MDJob]", rules: "list[Rule]", show: Show
+    settings: SimulationSettings, uncertainty: "Fitted", jobs: "list[MDJob]", rules: "list[Rule]", show: Show
 ) -> "tuple[list[Trajectory], dict[str, Atoms]]":
     """Run all trajectories. The file is complete after each; a start that several share is written once."""
     from adaptntk.data.structures import structure_hash, write_structures
@@ -133,7 +129,7 @@ def _simulate(
     return trajectories, frames
 
 
-def _collect(settings: SimulationSettings, uncertainty: "NTKUncertainty", frames: "dict[str, Atoms]") -> int:
+def _collect(settings: SimulationSettings, uncertainty: "Fitted", frames: "dict[str, Atoms]") -> int:
     """Write the frames that are worth a label; any of them if the uncertainty is not calibrated."""
     from adaptntk.data.structures import write_structures
     from adaptntk.md.exploration import collect

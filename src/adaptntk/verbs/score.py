@@ -1,6 +1,5 @@
 """``adaptntk score``"""
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from adaptntk.errors import InputError
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Coverage, FittedFile, Store, size_line
@@ -16,10 +14,8 @@ from adaptntk.verbs.shared import Coverage, FittedFile, Store, size_line
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.uncertainty.load import Fitted
-    from adaptntk.uncertainty.ntk import NTKUncertainty, Scores
-
-log = logging.getLogger(__name__)
+    from adaptntk.uncertainty.fitted import Fitted
+    from adaptntk.uncertainty.scores import Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +32,7 @@ class ScoreReport:
 
     structures: "Sequence[Atoms]"
     scores: "Scores"
-    correlation_with_size: float
+    correlation_with_size: float | None
     output: Path
 
     def lines(self) -> Iterable[str]:
@@ -61,56 +57,24 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     """
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.structures import write_structures
+    from adaptntk.evaluation import size_correlation
     from adaptntk.files import check_writable
     from adaptntk.models.protocol import check_species
-    from adaptntk.uncertainty.calibrated import CalibratedMethod
 
     check_writable(settings.output)
     check_coverage(settings.coverage)
-    uncertainty, name = settings.load(), str(settings.structures)
+    fitted, name = settings.load(), str(settings.structures)
+    fitted.check_store(settings.store)
     pool = settings.open(settings.structures)
-    check_species(uncertainty.potential, pool, name)
-    if isinstance(uncertainty, CalibratedMethod):
-        refuse_store(uncertainty.name, settings.store)
-        scores = uncertainty.score(pool, name, show.progress)
-    else:
-        announce(uncertainty, pool, settings.memory_budget, kept=False)
-        if settings.store is None:
-            scores = uncertainty.score(pool, name, show.progress)
-        else:
-            rows = uncertainty.stored_features(pool, uncertainty.open_store(settings.store), name, show.progress)
-            scores = uncertainty.score_features(rows, pool)
-    annotated = (annotate(a, uncertainty, scores, index, settings.coverage) for index, a in enumerate(pool))
+    check_species(fitted.potential, pool, name)
+    fitted.announce(pool, kept=False)
+    scores = fitted.score(pool, name, settings.store, show.progress)
+    annotated = (annotate(a, fitted, scores, index, settings.coverage) for index, a in enumerate(pool))
     write_structures(settings.output, annotated)
-    return ScoreReport(pool, scores, size_correlation(scores, pool), settings.output)
+    return ScoreReport(pool, scores, size_correlation(scores.variance, pool), settings.output)
 
 
-def size_correlation(scores: "Scores", frames: "Sequence[Atoms]") -> float:
-    """How far the scores follow the number of atoms."""
-    from adaptntk.core import metrics
-    from adaptntk.data.structure_file import structure_sizes
-
-    return metrics.spearman(scores.variance, structure_sizes(frames).astype(float))
-
-
-def announce(uncertainty: "NTKUncertainty", frames: "Sequence[Atoms]", memory_budget: int, kept: bool = True) -> None:
-    """Say what the features will cost, and refuse what does not fit into memory."""
-    from adaptntk.features.energy_gradients import estimate_features
-
-    estimate = estimate_features(uncertainty.potential, frames, uncertainty.sketch, memory_budget, kept=kept)
-    log.info("energy gradients of %s", estimate)
-    estimate.check(memory_budget)
-
-
-def annotate(atoms: "Atoms", uncertainty: "Fitted", scores: "Scores", index: int, coverage: float) -> "Atoms":
+def annotate(atoms: "Atoms", fitted: "Fitted", scores: "Scores", index: int, coverage: float) -> "Atoms":
     """The frame with its uncertainty in ``info``."""
-    from adaptntk.uncertainty.entries import uncertainty_entries
-
-    atoms.info.update(uncertainty_entries(uncertainty, scores, index, coverage))
+    atoms.info.update(fitted.entries(scores, index, coverage))
     return atoms
-
-
-def refuse_store(method: str, store: Path | None) -> None:
-    """Only the NTK has features that can be kept."""
-    if store is not None:
-        raise InputError(f"--store keeps features of the method ntk; {method} has none")

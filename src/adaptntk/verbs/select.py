@@ -9,18 +9,17 @@ import numpy as np
 
 from adaptntk.errors import InputError
 from adaptntk.progress import Show
-from adaptntk.verbs.score import annotate, announce, refuse_store, size_correlation
+from adaptntk.verbs.score import annotate
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Coverage, FittedFile, Seed, Store, size_line
 
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.core.blocks import Rows
     from adaptntk.core.selection.problem import Constraints, Selection
-    from adaptntk.uncertainty.calibrated import CalibratedMethod
-    from adaptntk.uncertainty.load import Fitted
-    from adaptntk.uncertainty.ntk import NTKUncertainty, Scores
+    from adaptntk.uncertainty.candidates import Candidates
+    from adaptntk.uncertainty.fitted import Fitted
+    from adaptntk.uncertainty.scores import Scores
 
 # Candidates drawn on the map of a selection, at most.
 _LARGEST_MAP = 20_000
@@ -60,7 +59,7 @@ class SelectReport:
     selection: "Selection"
     scores: "Scores"
     excluded: int
-    correlation_with_size: float
+    correlation_with_size: float | None
     smallest_gap: float | None = None
     sketch_error: float | None = None
     sketch_overlap: float | None = None
@@ -91,20 +90,37 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     the time of picking), pool_index, and the keys that adaptntk score writes.
     """
     from adaptntk.data.structures import write_structures
+    from adaptntk.evaluation import size_correlation
+    from adaptntk.files import write_table
     from adaptntk.models.protocol import check_species
-    from adaptntk.uncertainty.calibrated import CalibratedMethod
+    from adaptntk.report.figures import draw_selection
 
     _check(settings)
-    uncertainty = settings.load()
-    if isinstance(uncertainty, CalibratedMethod):
-        _check_scores_suffice(uncertainty, settings)
+    fitted, name = settings.load(), str(settings.pool)
+    _check_features(fitted, settings)
     pool = settings.open(settings.pool)
-    check_species(uncertainty.potential, pool, str(settings.pool))
-    constraints = _constraints(settings, uncertainty, pool)
-    if isinstance(uncertainty, CalibratedMethod):
-        report = _select_by_score(settings, uncertainty, pool, constraints, show)
-    else:
-        report = _select_by_features(settings, uncertainty, pool, constraints, show)
+    check_species(fitted.potential, pool, name)
+    constraints = _constraints(settings, fitted, pool)
+    fitted.announce(pool, kept=settings.store is None)
+    candidates = fitted.candidates(pool, name, settings.store, show.progress)
+    selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
+    scores = candidates.scores
+    if settings.figure is not None:
+        table = settings.figure.with_suffix(".csv")
+        write_table(table, _selection_columns(candidates, selection))
+        draw_selection(table)
+    check = None if fitted.features is None else fitted.features.sketch_check
+    report = SelectReport(
+        settings,
+        _picked_frames(candidates, selection, settings.coverage),
+        selection,
+        scores,
+        sum(constraints.excluded or ()),
+        size_correlation(scores.variance, pool),
+        min(selection.gaps) if selection.gaps else None,
+        None if check is None else check.error,
+        candidates.sketch_overlap(settings.count, constraints) if selection.gaps else None,
+    )
     write_structures(settings.output, report.batch)
     return report
 
@@ -124,25 +140,23 @@ def _check(settings: SelectSettings) -> None:
             raise InputError(f"the figure must be a .png file, not {settings.figure}")
 
 
-def _check_scores_suffice(uncertainty: "CalibratedMethod", settings: SelectSettings) -> None:
-    """Refuse what needs features: other methods have only scores."""
-    refuse_store(uncertainty.name, settings.store)
-    if settings.rule not in ("topb", "random"):
-        raise InputError(
-            f"--method {settings.rule} needs features, and {uncertainty.name} has only scores: use --method topb or "
-            "random"
-        )
-    for name, wanted in (("--min-separation", settings.min_separation > 0), ("--figure", settings.figure is not None)):
-        if wanted:
-            raise InputError(f"{name} needs features, and {uncertainty.name} has only scores: leave it out")
+def _check_features(fitted: "Fitted", settings: SelectSettings) -> None:
+    """Refuse what needs features where there are only scores."""
+    fitted.check_store(settings.store)
+    fitted.check_rule(settings.rule)
+    if fitted.features is None:
+        separated, drawn = settings.min_separation > 0, settings.figure is not None
+        for name, wanted in (("--min-separation", separated), ("--figure", drawn)):
+            if wanted:
+                raise InputError(f"{name} needs features, and {fitted.name} has only scores: leave it out")
 
 
-def _constraints(settings: SelectSettings, uncertainty: "Fitted", pool: "Sequence[Atoms]") -> "Constraints":
+def _constraints(settings: SelectSettings, fitted: "Fitted", pool: "Sequence[Atoms]") -> "Constraints":
     from adaptntk.core.selection.problem import Constraints
     from adaptntk.data.structures import structure_hash
 
     frames = (a for path in settings.exclude for a in settings.read(path, labelled=False, unique=False))
-    excluded = uncertainty.excluded(pool, [structure_hash(atoms) for atoms in frames])
+    excluded = fitted.excluded(pool, [structure_hash(atoms) for atoms in frames])
     left = len(pool) - sum(excluded)
     if settings.count > 0 and left < settings.count:
         raise InputError(
@@ -165,92 +179,28 @@ def _groups(pool: "Sequence[Atoms]", key: str, name: Path) -> list[str]:
     return [str(atoms.info[key]) for atoms in pool]
 
 
-def _select_by_score(
-    settings: SelectSettings,
-    uncertainty: "CalibratedMethod",
-    pool: "Sequence[Atoms]",
-    constraints: "Constraints",
-    show: Show,
-) -> SelectReport:
-    import torch
-
-    from adaptntk.core.selection.greedy import by_score
-
-    scores = uncertainty.score(pool, str(settings.pool), show.progress)
-    variance = torch.from_numpy(scores.variance)
-    selection = by_score(settings.rule, variance, settings.count, constraints, settings.seed)
-    batch = _picked_frames(pool, selection, uncertainty, scores, settings.coverage)
-    excluded = sum(constraints.excluded or ())
-    return SelectReport(settings, batch, selection, scores, excluded, size_correlation(scores, pool))
-
-
-def _select_by_features(
-    settings: SelectSettings,
-    uncertainty: "NTKUncertainty",
-    pool: "Sequence[Atoms]",
-    constraints: "Constraints",
-    show: Show,
-) -> SelectReport:
-    from adaptntk.files import write_table
-    from adaptntk.report.figures import draw_selection
-
-    announce(uncertainty, pool, settings.memory_budget, kept=settings.store is None)
-    rows: Rows
-    if settings.store is None:
-        rows = uncertainty.features_of(pool, str(settings.pool), show.progress)
-    else:
-        store = uncertainty.open_store(settings.store)
-        rows = uncertainty.stored_features(pool, store, str(settings.pool), show.progress)
-    selection = uncertainty.select_features(rows, settings.count, settings.rule, constraints, settings.seed)
-    scores = uncertainty.score_features(rows, pool)
-    if settings.figure is not None:
-        table = settings.figure.with_suffix(".csv")
-        write_table(table, _selection_columns(uncertainty, rows, selection, scores))
-        draw_selection(table)
-    sequential = settings.rule == "adaptntk"
-    return SelectReport(
-        settings,
-        _picked_frames(pool, selection, uncertainty, scores, settings.coverage),
-        selection,
-        scores,
-        sum(constraints.excluded or ()),
-        size_correlation(scores, pool),
-        min(selection.gaps) if sequential else None,
-        uncertainty.sketch_advice.error if uncertainty.sketch_advice else None,
-        uncertainty.sketch_overlap(rows, settings.count, constraints) if sequential else None,
-    )
-
-
-def _picked_frames(
-    pool: "Sequence[Atoms]", selection: "Selection", uncertainty: "Fitted", scores: "Scores", coverage: float
-) -> "list[Atoms]":
+def _picked_frames(candidates: "Candidates", selection: "Selection", coverage: float) -> "list[Atoms]":
     batch = []
     for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
-        atoms = annotate(pool[index].copy(), uncertainty, scores, index, coverage)
+        atoms = candidates.structures[index].copy()
+        annotate(atoms, candidates.fitted, candidates.scores, index, coverage)
         atoms.info |= {"pick": turn, "pick_score": score, "pool_index": index}
         batch.append(atoms)
     return batch
 
 
-def _selection_columns(
-    uncertainty: "NTKUncertainty", rows: "Rows", selection: "Selection", scores: "Scores"
-) -> dict[str, Sequence[Any]]:
+def _selection_columns(candidates: "Candidates", selection: "Selection") -> dict[str, Sequence[Any]]:
     """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked).
 
     Of a large pool, a random part and the picks.
     """
-    import torch
-
-    from adaptntk.core.posterior import Posterior, principal_plane
-
-    shown = np.arange(len(rows))
-    if len(rows) > _LARGEST_MAP:
-        drawn = np.random.default_rng(0).choice(len(rows), _LARGEST_MAP, replace=False)
+    scores, count = candidates.scores, len(candidates.structures)
+    shown = np.arange(count)
+    if count > _LARGEST_MAP:
+        drawn = np.random.default_rng(0).choice(count, _LARGEST_MAP, replace=False)
         shown = np.union1d(drawn, selection.indices)
-    posterior = uncertainty.posterior
-    matrix = rows[torch.as_tensor(shown)]
-    places = principal_plane(posterior.whiten(matrix) if isinstance(posterior, Posterior) else matrix)
-    turn, at_turn = np.zeros(len(rows), dtype=int), np.zeros(len(rows))
+    places = candidates.map_of(shown)
+    turn, at_turn = np.zeros(count, dtype=int), np.zeros(count)
     for number, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
         turn[index], at_turn[index] = number, score
     sigma = scores.sigma if scores.sigma is not None else np.sqrt(scores.variance)

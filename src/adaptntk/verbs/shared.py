@@ -12,7 +12,7 @@ from adaptntk.verbs.settings import Settings, argument, option
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.uncertainty.load import Fitted
+    from adaptntk.uncertainty.fitted import Fitted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class FittedFile(LabelNames, Device, Memory):
 
     def load(self) -> "Fitted":
         """The uncertainty with its model."""
-        from adaptntk.uncertainty.load import load_fitted
+        from adaptntk.uncertainty.file import load_fitted
 
         return load_fitted(self.ntk, self.model, self.device, self.memory_budget)
 
@@ -119,6 +119,6 @@ class RunFolder(Settings):
 
 def size_line(correlation: float | None) -> str:
     """How far the score follows the number of atoms."""
-    if correlation is None or correlation != correlation:
+    if correlation is None:
         return "all structures have the same number of atoms"
     return f"rank correlation of U with the number of atoms: {correlation:.2f}"

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from adaptntk.core.posterior import DualPosterior, Posterior
 from adaptntk.core.selection import greedy as acquisition
-from adaptntk.core.selection.greedy import greedy, random, top_b
-from adaptntk.core.selection.problem import Constraints
-from adaptntk.core.selection.registry import SELECTORS, select
+from adaptntk.core.selection.problem import Constraints, Problem
+from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.errors import InputError
+from tests.core.selection.rules import greedy, select, top_b
 
 
 def naive_greedy(train, candidates, lam, count):
@@ -70,7 +70,7 @@ def test_few_candidates_are_touched_on_a_varied_pool(features):
     train, _, lam = features
     generator = torch.Generator().manual_seed(1)
     candidates = torch.randn(5000, 40, generator=generator, dtype=torch.float64) * train.std(0)
-    scores = acquisition._FallingScores(Posterior.fit(train, lam), candidates, 10)
+    scores = acquisition.FallingScores(Problem.of_features(Posterior.fit(train, lam), train, candidates, 10))
     everyone = torch.ones(len(candidates), dtype=torch.bool)
     for _ in range(10):
         index, _ = scores.best(everyone)
@@ -170,7 +170,7 @@ def test_min_separation_holds_between_all_picks(features, method):
 def test_random_is_seeded(features):
     train, candidates, lam = features
     posterior = Posterior.fit(train, lam)
-    draw = lambda seed: random(posterior, candidates, 9, generator=torch.Generator().manual_seed(seed)).indices  # noqa: E731
+    draw = lambda seed: select("random", posterior, train, candidates, 9, seed=seed).indices  # noqa: E731
     assert draw(1) == draw(1)
     assert draw(1) != draw(2)
 

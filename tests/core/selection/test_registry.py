@@ -5,19 +5,34 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from adaptntk.core.selection.distances import kmeans_pp, lcmd, max_dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptntk.core.posterior import DualPosterior, Posterior
-from adaptntk.core.selection.bait import bait
 from adaptntk.core.selection.problem import Constraints
-from adaptntk.core.selection.registry import SELECTORS, select
+from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.errors import InputError
 from adaptntk.testing import check_acquisition
+from tests.core.selection.rules import select
 
 # Which of these have no business with copies of what is known or picked.
 DIVERSE = [name for name in SELECTORS if name not in ("topb", "random")]
+
+
+def bait(posterior, train, pool, count):
+    return select("bait", posterior, train, pool, count)
+
+
+def max_dist(train, pool, count):
+    return select("maxdist", Posterior.fit(train, 1.0), train, pool, count)
+
+
+def lcmd(train, pool, count):
+    return select("lcmd", Posterior.fit(train, 1.0), train, pool, count)
+
+
+def kmeans_pp(train, pool, count, seed):
+    return select("kmeans++", Posterior.fit(train, 1.0), train, pool, count, seed=seed)
 
 
 def bmdal(monkeypatch):
@@ -172,24 +187,22 @@ def test_the_order_of_the_candidates_does_not_matter(features, name):
 @pytest.mark.parametrize("name", SELECTORS)
 def test_float32_rows_from_parts(features, name, monkeypatch):
     """Rows in float32, read a few at a time, as from a store."""
-    from adaptntk.core import blocks as rows_module
+    from adaptntk.core import blocks
 
     train, pool, lam = features
     posterior = Posterior.fit(train, lam)
     whole = select(name, posterior, train, pool.float(), 15, seed=1).indices
-    monkeypatch.setattr(rows_module, "_CHUNK_BYTES", 8 * pool.shape[1] * 7)
+    monkeypatch.setattr(blocks, "_CHUNK_BYTES", 8 * pool.shape[1] * 7)
     assert select(name, posterior, train, pool.float(), 15, seed=1).indices == whole
 
 
 def test_kmeans_pp_draws_in_proportion_to_the_squared_distance():
     train = torch.zeros(1, 2, dtype=torch.float64)
     pool = torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
-    draws = [
-        kmeans_pp(train, pool, 1, generator=torch.Generator().manual_seed(seed)).indices[0] for seed in range(4000)
-    ]
+    draws = [kmeans_pp(train, pool, 1, seed).indices[0] for seed in range(4000)]
     shares = np.bincount(draws, minlength=4) / 4000
     assert shares == pytest.approx(np.array([1, 4, 0, 9]) / 14, abs=0.03)
-    everything = kmeans_pp(train, pool, 4, generator=torch.Generator().manual_seed(0)).indices
+    everything = kmeans_pp(train, pool, 4, 0).indices
     assert sorted(everything) == [0, 1, 2, 3]
     assert everything[-1] == 2  # the copy of what is known, only when nothing else is left
 

@@ -3,9 +3,11 @@ import math
 import pytest
 import torch
 
+from adaptntk.core.blocks import as_blocks
 from adaptntk.core.posterior import Posterior, RidgePath
 from adaptntk.core.sketch import quality as theory
 from adaptntk.core.sketch.gaussian import GaussianSketch
+from tests.core.selection.rules import greedy
 
 
 def test_effective_dimension_is_the_trace(features):
@@ -41,7 +43,7 @@ def sketched_problem(dim):
 def test_halves_estimate_the_error_of_the_whole():
     train, queries, exact, lam = sketched_problem(512)
     measured = theory.advice_from_exact(Posterior.fit(train, lam).variance(queries), exact, lam, 512)
-    estimated = theory.advice_from_halves(train, queries, lam)
+    estimated = theory.advice_from_halves(as_blocks(train), as_blocks(queries), lam)
     assert measured.reference == "exact"
     assert estimated.reference == "split"
     assert estimated.error == pytest.approx(measured.error, rel=0.6)
@@ -60,8 +62,6 @@ def test_advice_is_kept_by_a_sketch_of_that_size():
 
 def test_corollary_a_gap_above_the_error_gives_the_same_batch():
     """Planted candidates with well separated scores: exact and sketched rules take the same ordered batch."""
-    from adaptntk.core.selection.greedy import greedy
-
     generator = torch.Generator().manual_seed(3)
     rows = torch.randn(60, 3000, dtype=torch.float64, generator=generator)
     candidates = rows[20:].clone()

@@ -43,8 +43,9 @@ def greedy(problem: Problem) -> Selection:
 class FallingScores:
     """Scores under a growing list of picks, computed where they are needed.
 
-    With ``L L^T = K_zz + lam I`` over all rows z of the picks (K the posterior kernel before the batch), the variance of
-    a row x is ``U(x) - |c(x)|^2`` with ``c(x) = L^-1 k_z(x)``. L and c(x) grow with each pick and keep what they have.
+    With ``L L^T = K_zz + lam I`` over all rows z of the picks (K the posterior kernel before the batch), the variance
+    of a row x is ``U(x) - |c(x)|^2`` with ``c(x) = L^-1 k_z(x)``. L and c(x) grow with each pick and keep
+    what they have.
     """
 
     def __init__(self, problem: Problem) -> None:
