@@ -110,7 +110,8 @@ class _Bait:
         factor = torch.linalg.cholesky(ridge + self.a[index])
         directions = torch.linalg.solve_triangular(factor, self._whitened([index])[0] @ self.remaining, upper=False)
         spread = directions @ self.total
-        along, across = self._inner(directions), self._inner(spread @ self.remaining)
+        # One pass over the candidates for both.
+        along, across = self._inner(torch.cat([directions, spread @ self.remaining])).split(self.height, dim=2)
         self.a -= along @ along.mT
         cross = along @ across.mT
         self.b += along @ (spread @ directions.T) @ along.mT - cross - cross.mT
