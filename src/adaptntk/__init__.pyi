@@ -13,7 +13,6 @@ from .data.splits import check_disjoint, split_structures
 from .data.structures import read_structures, structure_hash, write_structures
 from .data.xtb_md import build_molecule, sample_md
 from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
-from .evaluation import Evaluation, evaluate
 from .features.energy_gradients import EnergyGradients
 from .features.feature_map import FeatureMap
 from .features.last_layer import LastLayerFeatures
@@ -29,6 +28,7 @@ from .models.registry import load_potential
 from .models.torch_module import TorchModulePotential
 from .training.loop import PRESETS, Recipe, Trained, train
 from .uncertainty.candidates import Candidates
+from .uncertainty.evaluate import Evaluation, evaluate
 from .uncertainty.file import load_fitted, read_header, save_fitted
 from .uncertainty.fit import fit
 from .uncertainty.fitted import Fitted

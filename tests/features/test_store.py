@@ -9,6 +9,7 @@ import ase.io
 import numpy as np
 import pytest
 import torch
+from adaptntk.uncertainty.ntk import NTKUncertainty
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
@@ -17,7 +18,6 @@ from adaptntk.data.structure_file import StructureFile
 from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.features.store import FeatureStore
-from adaptntk.uncertainty.ntk import NTKUncertainty
 from adaptntk.verbs import score, select
 
 IDENTITY = {"model": "a" * 64, "sketch": {"kind": "gaussian", "dim": 4, "seed": 0}}

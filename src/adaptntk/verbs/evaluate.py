@@ -10,7 +10,7 @@ from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import BatchSize, FittedFile, Seed, size_line
 
 if TYPE_CHECKING:
-    from adaptntk.evaluation import Evaluation
+    from adaptntk.uncertainty.evaluate import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,10 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
 
     Writes evaluation.json, evaluation.csv and evaluation.png.
     """
-    from adaptntk.evaluation import evaluate as evaluate_fitted
     from adaptntk.files import check_folder, make_folder, write_json, write_table
     from adaptntk.models.protocol import check_species
     from adaptntk.report.figures import draw_evaluation
+    from adaptntk.uncertainty.evaluate import evaluate as evaluate_fitted
 
     check_folder(settings.output)
     fitted, name = settings.load(), str(settings.test)
