@@ -26,8 +26,9 @@ from adaptntk.data.structures import reference_energies, reference_forces
 from adaptntk.errors import InputError
 from adaptntk.execution import choose_workers, limited_threads
 from adaptntk.files import locked, make_folder, write_atomically, write_json
-from adaptntk.models.mace.potential import MACEPotential
-from adaptntk.training.loop import PRESETS, Recipe, checkpoint_file
+from adaptntk.models.protocol import Potential
+from adaptntk.training.checkpoint import checkpoint_file
+from adaptntk.training.recipe import PRESETS, Recipe
 from adaptntk.uncertainty.registry import fit_method
 from adaptntk.uncertainty.workbench import FolderWorkbench
 from benchmarks.al_data import Sizes, Task
@@ -278,7 +279,7 @@ def _size_correlation(variances: Tensor, structures: Sequence[Atoms]) -> float |
     return None if len(set(sizes)) == 1 else float(stats.spearmanr(variances.cpu().numpy(), sizes).statistic)
 
 
-def errors_on(model: MACEPotential, frames: Sequence[Atoms]) -> dict[str, float]:
+def errors_on(model: Potential, frames: Sequence[Atoms]) -> dict[str, float]:
     """Errors on a test set, eV and eV/Å; the tail as well as the mean.
 
     ``hot_force_rmse`` is of the tenth with the highest energy per atom above what its elements account for.

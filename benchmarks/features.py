@@ -16,8 +16,11 @@ from adaptntk.core.sketch.gaussian import GaussianSketch
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.errors import InputError
 from adaptntk.features.energy_gradients import extract_features
-from adaptntk.models.mace.network import PAPER, SMALL, TINY, Architecture, EnergyReference, build_network
-from adaptntk.models.mace.potential import MACEPotential, mean_neighbours
+from adaptntk.models.family import EnergyReference
+from adaptntk.models.mace.architecture import PAPER, SMALL, TINY, MACEArchitecture
+from adaptntk.models.mace.graph import mean_neighbours
+from adaptntk.models.mace.network import build_network
+from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.protocol import choose_device, energy_gradients_one_by_one, parameter_count
 from adaptntk.progress import Progress, silent
 from benchmarks.cost_figures import draw_features
@@ -34,7 +37,7 @@ LOOPED = 8
 class Plan:
     """How much is measured."""
 
-    networks: dict[str, Architecture]
+    networks: dict[str, MACEArchitecture]
     structures: int
     batch: int
     rounds: int
@@ -98,7 +101,7 @@ def choose_plan(plans: dict[str, Any], preset: str) -> Any:
     return plans[preset]
 
 
-def _compare(plan: Plan, architecture: Architecture, frames: list[Atoms], device: str) -> dict[str, Any]:
+def _compare(plan: Plan, architecture: MACEArchitecture, frames: list[Atoms], device: str) -> dict[str, Any]:
     stock, fast = _potentials(architecture, frames, device)
     sketch = GaussianSketch(plan.dim)
     structured = make_sketch("srht", plan.dim)
@@ -119,7 +122,6 @@ def _compare(plan: Plan, architecture: Architecture, frames: list[Atoms], device
     }
     times = time_in_turns(work, plan.rounds, stock.device)
     rows = fast.energy_gradients(graphs)
-    assert rows is not None
     expected = energy_gradients_one_by_one(stock, few)
     error = float(((rows[: len(few)] - expected).norm(dim=1) / expected.norm(dim=1)).max())
     features = times["features (gaussian)"]
@@ -188,7 +190,7 @@ def _bfloat16(parameters: int, dim: int, device: torch.device) -> Callable[[Tens
     return lambda rows: (rows.to(torch.bfloat16) @ matrix).float() / dim**0.5
 
 
-def _cost(architecture: Architecture, frames: list[Atoms], plan: Plan, device: str) -> dict[str, Any]:
+def _cost(architecture: MACEArchitecture, frames: list[Atoms], plan: Plan, device: str) -> dict[str, Any]:
     stock, fast = _potentials(architecture, frames, device)
     graphs = [stock.graph(atoms) for atoms in frames]
     work: dict[str, tuple[Callable[[], object], float]] = {
@@ -215,12 +217,14 @@ def _sketch_cost(plan: Plan, parameters: int) -> list[dict[str, Any]]:
     return result
 
 
-def _potentials(architecture: Architecture, frames: list[Atoms], device: str) -> tuple[MACEPotential, MACEPotential]:
+def _potentials(
+    architecture: MACEArchitecture, frames: list[Atoms], device: str
+) -> tuple[MACEPotential, MACEPotential]:
     """An untrained network, as it is and by its twin: the cost does not depend on the weights."""
     numbers = tuple(sorted({int(z) for atoms in frames for z in atoms.numbers}))
     neighbours = mean_neighbours(frames, architecture.cutoff)
-    reference = EnergyReference(numbers, tuple(0.0 for _ in numbers), 1.0, 0.0, neighbours)
-    module = build_network(architecture, reference, torch.float32, seed=0).to(choose_device(device))
+    reference = EnergyReference(numbers, tuple(0.0 for _ in numbers), 1.0, 0.0)
+    module = build_network(architecture, reference, neighbours, torch.float32, seed=0).to(choose_device(device))
     stock, fast = (MACEPotential(module, "0" * 64, fast=fast) for fast in (False, True))
     return stock, fast
 

@@ -22,9 +22,10 @@ from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError
-from adaptntk.models.mace.network import SMALL, TINY, Architecture, EnergyReference, build_network
-from adaptntk.models.mace.potential import load_mace, save_mace
+from adaptntk.models.family import Architecture, EnergyReference
+from adaptntk.models.registry import find_family, load_potential
 from adaptntk.progress import Progress, silent
+from adaptntk.training.recipe import PRESETS
 from benchmarks.cost_figures import draw_selection_cost
 from benchmarks.features import choose_plan
 from benchmarks.record import save_result
@@ -46,10 +47,13 @@ class Plan:
 
 
 PLANS = {
-    "full": Plan(75_000, 512, 50, 5, (10_000, 30_000, 100_000, 300_000), (128, 256, 512, 1024), (3_000, 30_000), SMALL),
+    "full": Plan(
+        75_000, 512, 50, 5, (10_000, 30_000, 100_000, 300_000), (128, 256, 512, 1024), (3_000, 30_000),
+        PRESETS["small"].architecture,
+    ),
     "smoke": Plan(
         2_000, 64, 10, 1, (500, 1_000), (32, 64), (50, 500),
-        TINY,
+        PRESETS["tiny"].architecture,
     ),
 }  # fmt: skip
 
@@ -198,10 +202,11 @@ def _peak_memory(plan: Plan) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        reference = EnergyReference((1, 6, 8), (0.0, 0.0, 0.0), 1.0, 0.0, 8.0)
-        save_mace(build_network(plan.network, reference, torch.float32, seed=0), folder / "net.model")
         frames = [_rattled(molecule, rng) for _ in range(40)]
-        save_uncertainty(NTKUncertainty.fit(load_mace(folder / "net.model"), frames), folder / "net.ntk")
+        reference = EnergyReference((1, 6, 8), (0.0, 0.0, 0.0), 1.0, 0.0)
+        family = find_family(plan.network.family)
+        family.build(plan.network, reference, frames, torch.float32, seed=0).save(folder / "net.model")
+        save_uncertainty(NTKUncertainty.fit(load_potential(folder / "net.model"), frames), folder / "net.ntk")
         peaks = {}
         for size in plan.files:
             write_structures(folder / "pool.xyz", (_rattled(molecule, rng) for _ in range(size)))

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from adaptntk.models.mace.gradients import FastNetwork
+from adaptntk.models.mace.graph import MACEGraph
 from adaptntk.models.mace.layout import Layout
-from adaptntk.models.mace.potential import MACEGraph, MACEPotential
+from adaptntk.models.mace.potential import MACEPotential
 
 
 class _Energy(torch.nn.Module):

@@ -15,9 +15,10 @@ from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.errors import InputError
-from adaptntk.models.mace.network import PAPER, SMALL, TINY, Architecture
+from adaptntk.models.mace.architecture import PAPER, SMALL, TINY, MACEArchitecture
 from adaptntk.progress import Progress, silent
-from adaptntk.training.loop import EpochReport, Recipe, train
+from adaptntk.training.loop import EpochReport, train
+from adaptntk.training.recipe import Recipe
 from benchmarks.features import choose_plan
 from benchmarks.record import save_result
 
@@ -26,7 +27,7 @@ from benchmarks.record import save_result
 class Case:
     """One network and how long it is trained."""
 
-    architecture: Architecture
+    architecture: MACEArchitecture
     train: int
     valid: int
     batch_size: int

@@ -17,8 +17,8 @@ from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import locked, make_folder, write_atomically, write_json, write_table
-from adaptntk.models.mace.network import TINY
-from adaptntk.training.loop import PRESETS, EpochReport, Recipe
+from adaptntk.training.loop import EpochReport
+from adaptntk.training.recipe import PRESETS, Recipe
 from adaptntk.uncertainty.method import Method
 from adaptntk.uncertainty.registry import fit_method, parse_options
 from adaptntk.uncertainty.workbench import FolderWorkbench
@@ -52,7 +52,7 @@ PLANS = {
     "paper": Plan(PRESETS["paper"], {"train": 1000, "valid": 100, "calibration": 2000, "evaluation": 2000}),
     "smoke": Plan(
         Recipe(
-            TINY,
+            PRESETS["tiny"].architecture,
             epochs=12, batch_size=8, learning_rate=3e-2, cosine=True,
         ),
         {"train": 48, "valid": 40, "calibration": 60, "evaluation": 120},

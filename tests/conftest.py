@@ -13,9 +13,13 @@ from filelock import FileLock
 
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, write_structures
-from adaptntk.models.mace.network import TINY, EnergyReference, build_network
-from adaptntk.models.mace.potential import MACEPotential, load_mace
-from adaptntk.training.loop import PRESETS, train
+from adaptntk.models.family import EnergyReference
+from adaptntk.models.mace.architecture import TINY
+from adaptntk.models.mace.network import build_network
+from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.registry import load_potential
+from adaptntk.training.loop import train
+from adaptntk.training.recipe import PRESETS
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.fitted import Fitted
@@ -85,8 +89,8 @@ def files(parts, shared) -> dict[str, Path]:
 
 
 def tiny_network(dtype=torch.float64, seed=0, numbers=(1, 6, 8)) -> MACEPotential:
-    reference = EnergyReference(tuple(numbers), tuple(-10.0 * z for z in numbers), 1.0, 0.0, 8.0)
-    return MACEPotential(build_network(TINY, reference, dtype, seed), fingerprint="0" * 64)
+    reference = EnergyReference(tuple(numbers), tuple(-10.0 * z for z in numbers), 1.0, 0.0)
+    return MACEPotential(build_network(TINY, reference, 8.0, dtype, seed), fingerprint="0" * 64)
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +106,7 @@ def trained(parts, shared) -> MACEPotential:
     def make(folder):
         train(parts["train"], parts["valid"], folder / "ethanol.model", TINY_RECIPE, seed=3, device="cpu")
 
-    return load_mace(shared("model", make) / "ethanol.model", "cpu")
+    return load_potential(shared("model", make) / "ethanol.model", "cpu")
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +115,7 @@ def ntk_file(trained, parts, shared) -> Path:
 
     def make(folder):
         shutil.copy(trained.source, folder)
-        potential = load_mace(folder / "ethanol.model", "cpu")
+        potential = load_potential(folder / "ethanol.model", "cpu")
         save_fitted(fit(GivenModel(parts["train"], parts["valid"], potential=potential)), folder / "ethanol.ntk")
 
     return shared("ntk", make) / "ethanol.ntk"

@@ -11,8 +11,9 @@ from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.evaluation import evaluate
-from adaptntk.models.mace.network import TINY
-from adaptntk.training.loop import PRESETS, train
+from adaptntk.models.mace.architecture import TINY
+from adaptntk.training.loop import train
+from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
 
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)

@@ -22,11 +22,13 @@ from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes
 from .md.monitor import Monitor, StopReason
 from .md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
 from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold, Rule, UncertaintyRule
+from .models.family import Architecture, EnergyReference, Family, Trainable
 from .models.mace.potential import MACEPotential
 from .models.protocol import Capabilities, Potential, PotentialBase, Predictions, SinglePoint
-from .models.registry import load_potential
+from .models.registry import FAMILIES, load_potential, register_family
 from .models.torch_module import TorchModulePotential
-from .training.loop import PRESETS, Recipe, Trained, train
+from .training.loop import Trained, TrainingOptions, train
+from .training.recipe import PRESETS, Recipe
 from .uncertainty.candidates import Candidates
 from .uncertainty.evaluate import Evaluation, evaluate
 from .uncertainty.file import load_fitted, read_header, save_fitted
@@ -40,11 +42,13 @@ from .uncertainty.workbench import GivenModel, Workbench
 from .version import __version__
 
 __all__ = [
+    "FAMILIES",
     "METHODS",
     "PHYSICAL_RULES",
     "PRESETS",
     "SELECTORS",
     "AdaptNTKError",
+    "Architecture",
     "Assessment",
     "Blocks",
     "Calibration",
@@ -54,8 +58,10 @@ __all__ = [
     "Constraints",
     "DualPosterior",
     "EnergyGradients",
+    "EnergyReference",
     "ErrorLevel",
     "Evaluation",
+    "Family",
     "FeatureMap",
     "Fitted",
     "FlyingAtoms",
@@ -97,7 +103,9 @@ __all__ = [
     "TemperatureLimit",
     "TensorBlocks",
     "TorchModulePotential",
+    "Trainable",
     "Trained",
+    "TrainingOptions",
     "Trajectory",
     "UncertaintyCalculator",
     "UncertaintyRule",
@@ -119,6 +127,7 @@ __all__ = [
     "plan_trajectories",
     "read_header",
     "read_structures",
+    "register_family",
     "register_method",
     "register_selector",
     "run_campaign",

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from adaptntk.campaign.loop import run_campaign
-from adaptntk.models.mace.potential import load_mace
+from adaptntk.models.registry import load_potential
 
 SMALL = {
     "name": "water",
@@ -43,7 +43,7 @@ def outcome(run: Path) -> dict:
         "rounds": [json.loads((r / "round.json").read_text()) for r in rounds],
         "labels": sorted(path.name for path in (run / "labels").glob("*.xyz")),
         "quarantine": sorted(path.name for path in (run / "quarantine").glob("*.json")),
-        "weights": [tensor.tolist() for _, tensor in load_mace(rounds[-1] / "model.model", "cpu").parameters()],
+        "weights": [tensor.tolist() for _, tensor in load_potential(rounds[-1] / "model.model", "cpu").parameters()],
         "verdict": json.loads((run / "verdict.json").read_text()),
     }
 

@@ -12,7 +12,7 @@ from adaptntk.campaign.rounds import not_lost
 from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import read_structures, reference_forces, structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.models.mace.potential import load_mace
+from adaptntk.models.registry import load_potential
 from tests.campaign.conftest import outcome, write_config
 
 
@@ -67,7 +67,7 @@ def test_picks_are_those_of_the_rule_on_the_pool(reference):
 
 def test_errors_are_those_of_the_model_on_the_hold_out(reference):
     holdout = labels_of(reference, role="holdout")
-    predicted = load_mace(reference / "rounds" / "02" / "model.model", "cpu").predict(holdout)
+    predicted = load_potential(reference / "rounds" / "02" / "model.model", "cpu").predict(holdout)
     errors = force_rmse(predicted.forces, reference_forces(holdout))
     stated = outcome(reference)["rounds"][-1]["errors"]
     assert stated["force_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
@@ -127,7 +127,7 @@ def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_pa
         stop={"rounds": 1},
     )
     run, _ = run_campaign(config)
-    models = [load_mace(run / "rounds" / number / "model.model", "cpu") for number in ("00", "01")]
+    models = [load_potential(run / "rounds" / number / "model.model", "cpu") for number in ("00", "01")]
     given = dict(trained.parameters())
     for name, tensor in models[0].parameters():
         assert np.array_equal(tensor.detach(), given[name].detach())

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.errors import InputError
-from adaptntk.models.mace.potential import save_mace
 from tests.conftest import tiny_network
 
 
@@ -124,7 +123,7 @@ def test_truncated_ntk(refused, files, ntk_file, tmp_path):
 
 
 def test_foreign_ntk(refused, files, ntk_file, fitted, tmp_path):
-    save_mace(tiny_network(seed=9).module, tmp_path / "other.model")
+    tiny_network(seed=9).save(tmp_path / "other.model")
     line = refused(
         "score", ntk_file, files["pool"], "-o", tmp_path / "out.xyz", "--model", tmp_path / "other.model",
         cause="was fitted for another model",
@@ -252,7 +251,7 @@ def test_full_disk(trained, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20000, before[1]))
     try:
         with pytest.raises(InputError, match=f"cannot write {tmp_path / 'out.model'}"):
-            save_mace(trained.module, tmp_path / "out.model")
+            trained.save(tmp_path / "out.model")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())

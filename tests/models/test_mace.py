@@ -12,8 +12,10 @@ from mace.calculators import MACECalculator
 from mace.cli import eval_configs
 
 from adaptntk.errors import InputError, ModelError
-from adaptntk.models.mace.network import PAPER, SMALL, TINY, EnergyReference, build_network
-from adaptntk.models.mace.potential import MACEPotential, save_mace
+from adaptntk.models.family import EnergyReference
+from adaptntk.models.mace.architecture import PAPER, SMALL, TINY
+from adaptntk.models.mace.network import build_network
+from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.mace.stock import modules, o3, quiet
 from adaptntk.models.protocol import check_species, choose_device, parameter_count
 from adaptntk.models.registry import load_potential
@@ -36,8 +38,8 @@ def test_contract(molecules, silicon, dtype, device):
 
 def test_architectures_have_the_sizes_they_should():
     def count(architecture, elements):
-        reference = EnergyReference(tuple(range(1, elements + 1)), (0.0,) * elements, 1.0, 0.0, 10.0)
-        network = build_network(architecture, reference, torch.float32, seed=0)
+        reference = EnergyReference(tuple(range(1, elements + 1)), (0.0,) * elements, 1.0, 0.0)
+        network = build_network(architecture, reference, 10.0, torch.float32, seed=0)
         return sum(p.numel() for p in network.parameters())
 
     assert count(PAPER, 3) == 724_240
@@ -104,21 +106,21 @@ def test_gradients_switched_off_by_the_mace_calculator_are_switched_on(tmp_path)
     network = tiny_network().module
     for p in network.parameters():
         p.requires_grad_(False)
-    save_mace(network, tmp_path / "frozen.model")
+    torch.save(network, tmp_path / "frozen.model")
     assert parameter_count(load_potential(tmp_path / "frozen.model")) == sum(p.numel() for p in network.parameters())
 
 
 def test_parameters_frozen_on_purpose_stay_out(tmp_path):
     network = tiny_network().module
     network.node_embedding.linear.weight.requires_grad_(False)
-    save_mace(network, tmp_path / "partly.model")
+    torch.save(network, tmp_path / "partly.model")
     names = [name for name, _ in load_potential(tmp_path / "partly.model").parameters()]
     assert "node_embedding.linear.weight" not in names
     assert len(names) == len(list(network.parameters())) - 1
 
 
 def test_precision_can_be_chosen(tmp_path, ethanol_frames):
-    save_mace(tiny_network(torch.float32).module, tmp_path / "a.model")
+    torch.save(tiny_network(torch.float32).module, tmp_path / "a.model")
     single, double = (load_potential(tmp_path / "a.model", dtype=d) for d in (None, "float64"))
     assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
     assert single.predict(ethanol_frames[:1]).energies == pytest.approx(
@@ -159,7 +161,7 @@ def multi_head_network(heads):
 
 
 def test_multi_head_models(tmp_path, ethanol_frames):
-    save_mace(multi_head_network(["dft", "ccsd"]), tmp_path / "heads.model")
+    torch.save(multi_head_network(["dft", "ccsd"]), tmp_path / "heads.model")
     with pytest.raises(ModelError, match="choose one with --head"):
         load_potential(tmp_path / "heads.model")
     with pytest.raises(ModelError, match="no head 'hf'"):
@@ -173,7 +175,7 @@ def test_multi_head_models(tmp_path, ethanol_frames):
 
 
 def test_a_head_called_default_is_taken(tmp_path):
-    save_mace(multi_head_network(["Default", "pt_head"]), tmp_path / "heads.model")
+    torch.save(multi_head_network(["Default", "pt_head"]), tmp_path / "heads.model")
     assert load_potential(tmp_path / "heads.model").head == "Default"
 
 
@@ -268,8 +270,8 @@ def test_a_network_of_millions_of_parameters(ethanol_frames):
     from adaptntk.features.energy_gradients import extract_features
 
     wide = replace(TINY, hidden_irreps="512x0e + 512x1o", radial_mlp=(64, 64))
-    reference = EnergyReference((1, 6, 8), (0.0,) * 3, 1.0, 0.0, 8.0)
-    potential = MACEPotential(build_network(wide, reference, torch.float32, 0), "0" * 64)
+    reference = EnergyReference((1, 6, 8), (0.0,) * 3, 1.0, 0.0)
+    potential = MACEPotential(build_network(wide, reference, 8.0, torch.float32, 0), "0" * 64)
     assert parameter_count(potential) > 3_000_000
     rows = extract_features(potential, ethanol_frames[:2], GaussianSketch(16), memory_budget=2**27)
     assert torch.isfinite(rows).all()

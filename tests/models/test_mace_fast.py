@@ -12,7 +12,7 @@ import torch
 from ase import Atoms
 
 from adaptntk.models.mace.layout import Groups, Layout, Order
-from adaptntk.models.mace.potential import MACEPotential, load_mace, save_mace
+from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.mace.stock import modules, o3, quiet, readouts
 from adaptntk.models.protocol import energy_gradients_one_by_one
 
@@ -189,11 +189,11 @@ def test_the_saved_model_is_the_stock_one(tmp_path, structures):
     before = {name: type(child).__name__ for name, child in module.named_modules()}
     fast = MACEPotential(module, "0" * 64)
     fast.energy_gradients([fast.graph(atoms) for atoms in structures])
-    save_mace(module, tmp_path / "a.model")
+    fast.save(tmp_path / "a.model")
     content = torch.load(tmp_path / "a.model", weights_only=False)
     assert {name: type(child).__name__ for name, child in content.named_modules()} == before
     assert not hasattr(content.interactions[0], "conv_fusion")
-    again = load_mace(tmp_path / "a.model", fast=False).predict(structures)
+    again = MACEPotential(content, fast=False).predict(structures)
     assert np.allclose(again.energies, fast.predict(structures).energies, rtol=0, atol=1e-10)
 
 

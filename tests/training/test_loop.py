@@ -13,9 +13,13 @@ from adaptntk.core.metrics import force_rmse
 from adaptntk.data.structures import ENERGY, FORCES, reference_energies, reference_forces
 from adaptntk.errors import InputError
 from adaptntk.models.registry import load_potential
-from adaptntk.training.loop import PRESETS, energy_reference, train
+from adaptntk.training.checkpoint import training_identity
+from adaptntk.training.labelled import energy_reference
+from adaptntk.training.loop import TrainingOptions, train
+from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
 
+RESUME = TrainingOptions(resume=True)
 SHORT = dataclasses.replace(TINY_RECIPE, epochs=4)
 
 
@@ -49,13 +53,20 @@ def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
     assert not (tmp_path / "cut.model").exists()
     seen = []
     resumed = train(
-        parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", resume=True, on_epoch=seen.append
+        parts["train"],
+        parts["valid"],
+        tmp_path / "cut.model",
+        SHORT,
+        5,
+        "cpu",
+        options=RESUME,
+        on_epoch=seen.append,
     )
     assert [report.epoch for report in seen] == [3, 4]
     assert torch.equal(weights(tmp_path / "whole.model"), weights(tmp_path / "cut.model"))
     assert resumed.best_epoch == whole.best_epoch
     before = (tmp_path / "cut.model").read_bytes()
-    again = train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", resume=True)
+    again = train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", options=RESUME)
     assert (tmp_path / "cut.model").read_bytes() == before
     assert again.force_rmse == pytest.approx(resumed.force_rmse)
     assert not list(tmp_path.glob("*.checkpoint"))
@@ -69,10 +80,10 @@ def test_a_foreign_checkpoint_is_refused(parts, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", on_epoch=stop)
     with pytest.raises(InputError, match="other data, seed or settings"):
-        train(parts["train"], parts["valid"], output, SHORT, seed=6, device="cpu", resume=True)
+        train(parts["train"], parts["valid"], output, SHORT, seed=6, device="cpu", options=RESUME)
     (tmp_path / "a.model.checkpoint").write_bytes(b"junk")
     with pytest.raises(InputError, match="not a training checkpoint"):
-        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", resume=True)
+        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", options=RESUME)
 
 
 def test_the_best_epoch_is_kept(parts, tmp_path):
@@ -113,8 +124,6 @@ def test_impossible_recipes(change):
 
 
 def test_other_labels_are_another_training(parts):
-    from adaptntk.training.loop import training_identity
-
     changed = [atoms.copy() for atoms in parts["train"]]
     changed[3].arrays[FORCES][0, 0] += 1e-3
     identities = {training_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
@@ -167,7 +176,7 @@ def test_bad_sets(parts, tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         train(parts["train"], parts["valid"], tmp_path / "no" / "a.model", SHORT)
     with pytest.raises(InputError, match="unknown dtype"):
-        train(parts["train"], parts["valid"], output, SHORT, dtype="float8")
+        train(parts["train"], parts["valid"], output, SHORT, options=TrainingOptions("float8"))
     assert not output.exists()
 
 

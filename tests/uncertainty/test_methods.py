@@ -17,12 +17,13 @@ from scipy import integrate
 from adaptntk.core.error_model import LogErrorRegression
 from adaptntk.core.metrics import spearman
 from adaptntk.errors import InputError, MismatchError
-from adaptntk.models.mace.dropout import insert_dropout, remove_dropout
-from adaptntk.models.mace.network import TINY
+from adaptntk.models.mace.architecture import TINY
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.progress import silent
 from adaptntk.testing import check_method
-from adaptntk.training.loop import Recipe, read_snapshots, snapshot_epochs, train
+from adaptntk.training.loop import TrainingOptions, train
+from adaptntk.training.recipe import Recipe
+from adaptntk.training.snapshots import read_snapshots, snapshot_epochs
 from adaptntk.uncertainty.baselines.dropout import Dropout
 from adaptntk.uncertainty.baselines.ensemble import Ensemble
 from adaptntk.uncertainty.baselines.evidential import EvidentialHead, nig_loss
@@ -94,46 +95,10 @@ def test_members_differ_and_are_trained_once(workbench):
     assert workbench.training_seconds()["member-0"] > 0
 
 
-def test_dropout_masks(tiny, ethanol_frames):
-    """Energy and forces come from one mask: forces are the gradient of the energy of the same pass."""
-    module = copy.deepcopy(tiny.module)
-    insert_dropout(module, 0.5)
-    potential = type(tiny)(module, "0" * 64)
-    module.train()
-    graphs = [potential.graph(atoms) for atoms in ethanol_frames[:2]]
-    torch.manual_seed(0)
-    output = potential.outputs(graphs)
-    step = 1e-5
-    moved = ethanol_frames[0].copy()
-    moved.positions[0, 0] += step
-    torch.manual_seed(0)
-    shifted = potential.outputs([potential.graph(moved), graphs[1]])
-    difference = float((shifted["energy"][0] - output["energy"][0]).detach()) / step
-    # Positions are centred, which does not change the energy.
-    assert difference == pytest.approx(-float(output["forces"][0, 0]), abs=1e-4)
-    torch.manual_seed(1)
-    assert not torch.allclose(potential.outputs(graphs)["energy"], output["energy"])
-    module.eval()
-    assert torch.allclose(potential.outputs(graphs)["energy"], tiny.outputs(graphs)["energy"])
-
-
 def test_a_network_trained_with_dropout_is_saved_as_a_stock_one(workbench):
     Dropout.fit(workbench, rate=0.2, passes=2)
     module = torch.load(workbench.folder / "dropout-0.2.model", weights_only=False)
     assert not any(isinstance(child, torch.nn.Dropout) for child in module.modules())
-
-
-def test_dropout_can_be_removed(tiny):
-    module = copy.deepcopy(tiny.module)
-    names = [name for name, _ in module.named_modules()]
-    insert_dropout(module, 0.1)
-    insert_dropout(module, 0.1)
-    assert sum(isinstance(child, torch.nn.Dropout) for child in module.modules()) == 1
-    remove_dropout(module)
-    assert [name for name, _ in module.named_modules()] == names
-    for rate in (0.0, 1.0, -1):
-        with pytest.raises(InputError, match="rate must lie between"):
-            insert_dropout(module, rate)
 
 
 def test_swag_distribution_by_hand():
@@ -189,10 +154,11 @@ def test_snapshots_survive_an_interruption(parts, tmp_path):
             raise StopError
 
     recipe = dataclasses.replace(RECIPE, epochs=4)
-    train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, snapshots=0.75, device="cpu")
+    sets, keep = (parts["train"], parts["valid"]), TrainingOptions(snapshots=0.75)
+    train(*sets, tmp_path / "a.model", recipe, device="cpu", options=keep)
     with pytest.raises(StopError):
-        train(parts["train"], parts["valid"], tmp_path / "b.model", recipe, snapshots=0.75, on_epoch=stop, device="cpu")
-    train(parts["train"], parts["valid"], tmp_path / "b.model", recipe, snapshots=0.75, resume=True, device="cpu")
+        train(*sets, tmp_path / "b.model", recipe, device="cpu", on_epoch=stop, options=keep)
+    train(*sets, tmp_path / "b.model", recipe, device="cpu", options=dataclasses.replace(keep, resume=True))
     assert len(read_snapshots(tmp_path / "a.model")) == 3
     for a, b in zip(read_snapshots(tmp_path / "a.model"), read_snapshots(tmp_path / "b.model"), strict=True):
         assert all(torch.equal(a[name], b[name]) for name in a)
@@ -381,7 +347,9 @@ def test_a_training_starts_from_the_very_network(workbench, parts, tmp_path):
         block.avg_num_neighbors = 4.0
     start = MACEPotential(module, "1" * 64)
     recipe = dataclasses.replace(RECIPE, epochs=1, learning_rate=1e-9, weight_decay=0.0, cosine=False)
-    trained = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, start=start, device="cpu").potential
+    trained = train(
+        parts["train"], parts["valid"], tmp_path / "a.model", recipe, device="cpu", options=TrainingOptions(start=start)
+    ).potential
     expected, found = (p.predict(parts["test"][:4]).forces for p in (start, trained))
     assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True))
     assert not np.allclose(workbench.member(0).predict(parts["test"][:4]).forces[0], found[0], atol=1e-2)

@@ -15,7 +15,7 @@ from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import check_readable
 from adaptntk.errors import InputError
 from adaptntk.labelers.labeler import LabelerSpec
-from adaptntk.training.loop import PRESETS, Recipe, find_preset
+from adaptntk.training.recipe import PRESETS, Recipe, find_preset
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
 CHANGEABLE = ("stop", "execution")

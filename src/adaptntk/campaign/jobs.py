@@ -23,9 +23,9 @@ from adaptntk.labelers.kinds import bare
 from adaptntk.md.dynamics import MDSettings, run_md
 from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule
-from adaptntk.models.mace.potential import load_mace
 from adaptntk.models.registry import load_potential
-from adaptntk.training.loop import checkpoint_file, train
+from adaptntk.training.checkpoint import checkpoint_file
+from adaptntk.training.loop import TrainingOptions, train
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.fitted import Fitted
@@ -126,12 +126,9 @@ def train_model(
     output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], start: Path | None, config: Campaign, seed: int
 ) -> None:
     """Train the network of a round; goes on where it was interrupted."""
-    potential = None if start is None else load_mace(start, config.execution.device, config.train.dtype)
-    resume = checkpoint_file(output).exists()
-    train(
-        training, valid, output, config.train.recipe, seed, config.execution.device, config.train.dtype,
-        resume=resume, start=potential,
-    )  # fmt: skip
+    potential = None if start is None else load_potential(start, config.execution.device, config.train.dtype)
+    options = TrainingOptions(config.train.dtype, checkpoint_file(output).exists(), start=potential)
+    train(training, valid, output, config.train.recipe, seed, config.execution.device, options=options)
 
 
 def fit_ntk(model: Path, output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], config: Campaign) -> None:

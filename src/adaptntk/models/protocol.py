@@ -137,6 +137,9 @@ class Potential(Protocol):
     def copy(self) -> Self:
         """A network of its own with the same weights."""
 
+    def built_like(self, other: "Potential") -> bool:
+        """Whether both are networks of one architecture, so that only the weights differ."""
+
     def with_dropout(self, rate: float) -> Self:
         """A copy in which features drop out at random within `dropout_enabled`."""
 
@@ -207,6 +210,9 @@ class PotentialBase(ABC):
 
     def copy(self) -> Self:
         return copy.deepcopy(self)
+
+    def built_like(self, other: Potential) -> bool:
+        return parameters_hash(self) == parameters_hash(other)
 
     def with_dropout(self, rate: float) -> Self:
         raise ModelError(f"dropout needs a model that can be sampled by it, which {self.description} cannot")

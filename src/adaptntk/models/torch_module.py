@@ -26,13 +26,17 @@ class TorchModulePotential(PotentialBase):
     Args:
         module: the network; its parameters that require gradients are the feature space.
         species: atomic numbers it accepts, or None for any.
+        source: path of the file it was read from, if there is one.
 
     Cells are not passed on: for periodic systems write an adapter of your own and let
     `adaptntk.testing.check_potential` examine it.
     """
 
-    def __init__(self, module: torch.nn.Module, species: Iterable[int] | None = None) -> None:
+    def __init__(
+        self, module: torch.nn.Module, species: Iterable[int] | None = None, source: str | None = None
+    ) -> None:
         self.module = module
+        self.source = source
         self._species = frozenset(species) if species is not None else None
         self.description = type(module).__name__
         self._vectorised = True

@@ -14,19 +14,13 @@ from torch import Tensor
 
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder, write_atomically
-from adaptntk.models.mace.network import build_network
-from adaptntk.models.mace.potential import load_mace
 from adaptntk.models.protocol import Potential
-from adaptntk.training.loop import (
-    EpochReport,
-    Recipe,
-    checkpoint_file,
-    energy_reference,
-    read_snapshots,
-    snapshot_file,
-    train,
-    training_identity,
-)
+from adaptntk.models.registry import load_potential
+from adaptntk.training.checkpoint import checkpoint_file, training_identity
+from adaptntk.training.labelled import untrained_network
+from adaptntk.training.loop import EpochReport, TrainingOptions, train
+from adaptntk.training.recipe import Recipe
+from adaptntk.training.snapshots import read_snapshots, snapshot_file
 from adaptntk.uncertainty.workbench import Workbench
 
 # Of the epochs, at the end: the weights from which SWAG is made.
@@ -68,7 +62,8 @@ class FolderWorkbench(Workbench):
             keep = number == 0 and not self.recipe.cosine and self.keep_snapshots
             share = SNAPSHOT_SHARE if keep else 0.0
             path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
-            self._loaded[name] = load_mace(path, self.device, *((self.dtype, self.head) if name in self.given else ()))
+            how = (self.dtype, self.head) if name in self.given else ()
+            self._loaded[name] = load_potential(path, self.device, *how)
         return self._loaded[name]
 
     def train_members(self, count: int, executor: Executor) -> None:
@@ -110,7 +105,7 @@ class FolderWorkbench(Workbench):
         if name not in self._loaded:
             recipe = dataclasses.replace(self.recipe, dropout=rate)
             path = self._trained(name, recipe, 1000 * self.seed)
-            self._loaded[name] = load_mace(path, self.device).with_dropout(rate)
+            self._loaded[name] = load_potential(path, self.device).with_dropout(rate)
         return self._loaded[name]
 
     def training_seconds(self) -> dict[str, float]:
@@ -137,12 +132,7 @@ class FolderWorkbench(Workbench):
 
     def _check_architecture(self) -> None:
         """Networks to be compared with a given one must be built like it."""
-        reference = energy_reference(self.train, self.recipe)
-        built = build_network(self.recipe.architecture, reference, torch.float32, 0)
-        given: Any = self.member(0).module  # type: ignore[attr-defined]
-        shapes = [{name: p.shape for name, p in module.named_parameters()} for module in (built, given)]
-        cutoffs = [float(module.r_max) for module in (built, given)]  # type: ignore[arg-type]
-        if shapes[0] != shapes[1] or cutoffs[0] != cutoffs[1]:
+        if not untrained_network(self.train, self.recipe, torch.float32, seed=0).built_like(self.member(0)):
             raise InputError(
                 f"{self.given['member-0']}: is not built like the networks of this preset, so no others can be "
                 "trained to go with it; train them yourself and name their files, or choose its preset"
@@ -156,7 +146,7 @@ class FolderWorkbench(Workbench):
         path = self.folder / f"{name}.model"
         if "member-0" in self.given and start is None:
             self._check_architecture()
-        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))  # type: ignore[arg-type]
+        self._check_identity(name, training_identity(self.train, self.valid, recipe, seed, "float32", start))
         begun = checkpoint_file(path).exists()
         if begun or not path.exists():
 
@@ -166,10 +156,8 @@ class FolderWorkbench(Workbench):
                 self.on_epoch(name, epoch)
 
             began = time.perf_counter()
-            train(
-                self.train, self.valid, path, recipe, seed, self.device,
-                resume=begun, on_epoch=report, snapshots=snapshots, start=start,  # type: ignore[arg-type]
-            )  # fmt: skip
+            options = TrainingOptions(resume=begun, snapshots=snapshots, start=start)
+            train(self.train, self.valid, path, recipe, seed, self.device, report, options)
             self.seconds_in_training += time.perf_counter() - began
         return path
 

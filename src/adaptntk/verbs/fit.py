@@ -163,7 +163,7 @@ def _options(settings: FitSettings) -> dict[str, Any]:
 
 def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[Atoms] | None]":
     """The structures of the files and the networks that are given, and the structures to calibrate on."""
-    from adaptntk.training.loop import find_preset
+    from adaptntk.training.recipe import find_preset
     from adaptntk.uncertainty.folder_workbench import FolderWorkbench
     from adaptntk.uncertainty.registry import find_method
 

@@ -13,7 +13,8 @@ from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import Device, LabelNames, Seed
 
 if TYPE_CHECKING:
-    from adaptntk.training.loop import EpochReport, Recipe, Trained
+    from adaptntk.training.loop import EpochReport, Trained
+    from adaptntk.training.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class TrainSettings(LabelNames, Device, Seed):
 
     def recipe(self) -> "Recipe":
         """The preset with what was overridden."""
-        from adaptntk.training.loop import find_preset
+        from adaptntk.training.recipe import find_preset
 
         recipe = find_preset(self.preset, self.epochs)
         reference = self.energy_reference or ("elements" if recipe.element_energies else "mean")
@@ -73,15 +74,15 @@ def train(settings: TrainSettings, show: Show) -> TrainReport:
     """Train a MACE network with the paper's recipe and write a stock .model file."""
     from adaptntk.data.splits import check_disjoint
     from adaptntk.files import check_writable
+    from adaptntk.training.loop import TrainingOptions
     from adaptntk.training.loop import train as train_network
 
     recipe = settings.recipe()
     check_writable(settings.output)
     sets = settings.read(settings.train), settings.read(settings.valid)
     check_disjoint({f"--train {settings.train}": sets[0], f"--valid {settings.valid}": sets[1]})
-    trained = train_network(
-        *sets, settings.output, recipe, settings.seed, settings.device, settings.dtype, settings.resume, _log_epochs()
-    )
+    options = TrainingOptions(settings.dtype, settings.resume)
+    trained = train_network(*sets, settings.output, recipe, settings.seed, settings.device, _log_epochs(), options)
     return TrainReport(trained, settings.output)
 
 

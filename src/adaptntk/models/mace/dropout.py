@@ -3,6 +3,8 @@
 It is put in for training and for sampling and taken out before a network is saved: what is saved is a stock network.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,9 +30,27 @@ def insert_dropout(module: Any, rate: float) -> None:
 
 def remove_dropout(module: Any) -> None:
     """Make it a stock network again."""
-    readout = module.readouts[-1]
-    if isinstance(getattr(readout, "non_linearity", None), _WithDropout):
-        readout.non_linearity = readout.non_linearity[0]
+    if has_dropout(module):
+        module.readouts[-1].non_linearity = module.readouts[-1].non_linearity[0]
+
+
+def has_dropout(module: Any) -> bool:
+    """Whether dropout was put in."""
+    return has_non_linear_readout(module) and isinstance(module.readouts[-1].non_linearity, _WithDropout)
+
+
+@contextmanager
+def without_dropout(module: Any) -> Iterator[None]:
+    """While it lasts, the network is a stock one."""
+    if not has_dropout(module):
+        yield
+        return
+    kept = module.readouts[-1].non_linearity
+    remove_dropout(module)
+    try:
+        yield
+    finally:
+        module.readouts[-1].non_linearity = kept
 
 
 class _WithDropout(torch.nn.Sequential):

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from adaptntk.models.mace.contraction import Contraction
-from adaptntk.models.mace.fast import Convolution, RadialLayer, fast_twin
+from adaptntk.models.mace.convolution import Convolution
 from adaptntk.models.mace.layout import Layout
+from adaptntk.models.mace.linear import RadialLayer
 from adaptntk.models.mace.tape import Context, Leaf
+from adaptntk.models.mace.twin import fast_twin
 
 
 class _Lock:
@@ -100,50 +102,42 @@ class FastNetwork:
 
         ``strain`` adds the derivative with respect to a strain of the whole structure.
         """
-        places, start = {}, 0
+        columns, width = {}, 0
         for _, parameter in self._trainable():
-            places[id(parameter)] = slice(start, start + parameter.numel())
-            start += parameter.numel()
+            columns[id(parameter)] = slice(width, width + parameter.numel())
+            width += parameter.numel()
         context = self._context
         with self._busy.lock, torch.enable_grad():
-            return self._derivatives(context, data, layout, places, start, geometry, strain)
+            context.batch, context.records = layout, []
+            # The network replaces the positions in the dictionary when it strains them.
+            geometries = [data["positions"]] if geometry else []
+            try:
+                output = self._twin(data, compute_force=False, compute_displacement=strain)
+                if strain:
+                    geometries.append(output["displacement"])
+                slopes = self._backward(output["energy"].sum(), geometries)
+                rows = output["energy"].new_zeros(layout.graphs, width)
+                for leaf in self._leaves:
+                    for weight, values in leaf.gradients():
+                        if id(weight) in columns:
+                            rows[:, columns[id(weight)]] += values
+                return Derivatives(output, rows, -slopes[0] if geometry else None, slopes[-1] if strain else None)
+            finally:
+                context.batch, context.records, context.gradients = None, None, {}
 
-    def _derivatives(
-        self,
-        context: Context,
-        data: dict[str, Tensor],
-        layout: Layout,
-        places: dict[int, slice],
-        columns: int,
-        geometry: bool,
-        strain: bool,
-    ) -> "Derivatives":
-        context.batch, context.records = layout, []
-        # The network replaces the positions in the dictionary when it strains them.
-        places_of_atoms = [data["positions"]] if geometry else []
-        try:
-            output = self._twin(data, compute_force=False, compute_displacement=strain)
-            energy = output["energy"].sum()
-            if strain:
-                places_of_atoms.append(output["displacement"])
-            outputs = [record.output for record in context.records]
-            found = torch.autograd.grad(energy, [*places_of_atoms, *outputs], allow_unused=True)
-            by_place, gradients = found[: len(places_of_atoms)], found[len(places_of_atoms) :]
-            context.gradients = {
-                (record.leaf, record.key): (gradient, record.saved)
-                for record, gradient in zip(context.records, gradients, strict=True)
-                if gradient is not None
-            }
-            rows = energy.new_zeros(layout.graphs, columns)
-            for leaf in self._leaves:
-                for weight, values in leaf.gradients():
-                    if id(weight) in places:
-                        rows[:, places[id(weight)]] += values
-            # A lone atom's energy does not depend on where it is.
-            slopes = [
-                torch.zeros_like(x) if slope is None else slope
-                for x, slope in zip(places_of_atoms, by_place, strict=True)
-            ]
-            return Derivatives(output, rows, -slopes[0] if geometry else None, slopes[-1] if strain else None)
-        finally:
-            context.batch, context.records, context.gradients = None, None, {}
+    def _backward(self, energy: Tensor, geometries: list[Tensor]) -> list[Tensor]:
+        """Derivatives over the geometries; those over the outputs of all leaves are left in the context."""
+        context = self._context
+        assert context.records is not None
+        outputs = [record.output for record in context.records]
+        found = torch.autograd.grad(energy, [*geometries, *outputs], allow_unused=True)
+        by_geometry, by_output = found[: len(geometries)], found[len(geometries) :]
+        context.gradients = {
+            (record.leaf, record.key): (gradient, record.saved)
+            for record, gradient in zip(context.records, by_output, strict=True)
+            if gradient is not None
+        }
+        # A lone atom's energy does not depend on where it is.
+        return [
+            torch.zeros_like(x) if slope is None else slope for x, slope in zip(geometries, by_geometry, strict=True)
+        ]

@@ -1,47 +1,17 @@
-"""Building MACE networks: the paper's, a small one for the CPU, and a toy."""
+"""Building MACE networks."""
 
 import importlib.util
-from dataclasses import dataclass
 
 import torch
 
 from adaptntk.errors import ModelError
+from adaptntk.models.family import EnergyReference
+from adaptntk.models.mace.architecture import MACEArchitecture
 from adaptntk.models.mace.stock import modules, o3, quiet
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """Size of a ScaleShiftMACE network; all others of its settings are the paper's."""
-
-    hidden_irreps: str
-    max_ell: int
-    correlation: int
-    cutoff: float
-    radial_mlp: tuple[int, ...]
-    readout_irreps: str = "16x0e"
-    interactions: int = 2
-    bessel_functions: int = 8
-    polynomial_cutoff: int = 5
-
-
-PAPER = Architecture("128x0e + 128x1o", max_ell=3, correlation=3, cutoff=6.0, radial_mlp=(64, 64, 64))
-TINY = Architecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
-SMALL = Architecture("16x0e + 16x1o", max_ell=2, correlation=2, cutoff=5.0, radial_mlp=(32, 32))
-
-
-@dataclass(frozen=True)
-class EnergyReference:
-    """Where the network's energy scale begins: ``E = sum E0 + sum (scale x output + shift)``."""
-
-    atomic_numbers: tuple[int, ...]
-    isolated_energies: tuple[float, ...]
-    scale: float
-    shift: float
-    mean_neighbours: float
-
-
 def build_network(
-    architecture: Architecture, reference: EnergyReference, dtype: torch.dtype, seed: int
+    architecture: MACEArchitecture, reference: EnergyReference, mean_neighbours: float, dtype: torch.dtype, seed: int
 ) -> torch.nn.Module:
     """An untrained ScaleShiftMACE with weights drawn from ``seed``; the global generator is left as it was."""
     for package in ("cuequivariance", "cuequivariance_torch"):
@@ -67,7 +37,7 @@ def build_network(
                     hidden_irreps=o3.Irreps(architecture.hidden_irreps),
                     MLP_irreps=o3.Irreps(architecture.readout_irreps),
                     atomic_energies=torch.tensor(reference.isolated_energies, dtype=torch.float64).numpy(),
-                    avg_num_neighbors=reference.mean_neighbours,
+                    avg_num_neighbors=mean_neighbours,
                     atomic_numbers=list(reference.atomic_numbers),
                     correlation=architecture.correlation,
                     gate=torch.nn.functional.silu,

@@ -1,0 +1,97 @@
+"""What a family of networks offers: how its files are known and read, and how new networks are built and trained."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast
+
+import torch
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.errors import ModelError
+from adaptntk.models.protocol import Potential
+
+
+class Architecture(Protocol):
+    """The size of a network: a frozen dataclass of numbers, strings and tuples that knows the name of its family."""
+
+    family: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class EnergyReference:
+    """Where a network's energy scale begins: ``E = sum E0 + sum (scale x output + shift)``, over the atoms."""
+
+    atomic_numbers: tuple[int, ...]
+    isolated_energies: tuple[float, ...]
+    scale: float
+    shift: float
+
+
+class Trainable(Potential, Protocol):
+    """A potential that `adaptntk.train` can train; its capabilities say ``trainable``.
+
+    Energies count from those of the isolated atoms: in float32 the total energy of a molecule is too large for the
+    differences that are to be learnt.
+    """
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The network: its parameters are optimised, its state is what a checkpoint holds."""
+
+    @property
+    def isolated_energies(self) -> Mapping[int, float]:
+        """By atomic number, in eV, as the network stores them."""
+
+    def training_outputs(self, graphs: Sequence[Any], training: bool) -> tuple[Tensor, Tensor]:
+        """Interaction energies (one per graph) and forces (all atoms x 3), differentiable if ``training``."""
+
+    def interaction_energies(self, graphs: Sequence[Any]) -> Tensor:
+        """The energies alone."""
+
+    def shift_energies(self, per_atom: float) -> None:
+        """Add a constant to the energy of every atom."""
+
+    def save(self, path: str | Path) -> None:
+        """Write a file that the family loads, atomically, on whatever device the network is."""
+
+
+class Family(ABC):
+    """A kind of networks, under the name by which it is registered.
+
+    Args:
+        files: what its files are called, for messages.
+        architectures: the sizes of the presets ``paper``, ``small`` and ``tiny``, as far as there are such.
+    """
+
+    name: ClassVar[str]
+    files: ClassVar[str]
+    architectures: ClassVar[Mapping[str, Architecture]] = {}
+
+    @abstractmethod
+    def recognises(self, path: Path) -> bool:
+        """Whether this is a file of the family, there or not; must be quick, and run nothing of the file."""
+
+    @abstractmethod
+    def load(self, path: Path, device: torch.device, dtype: torch.dtype | None, head: str | None) -> Potential:
+        """The potential in a file, with ``dtype`` None as it is stored."""
+
+    def build(
+        self,
+        architecture: Any,
+        reference: EnergyReference,
+        structures: Sequence[Atoms],
+        dtype: torch.dtype,
+        seed: int,
+    ) -> Trainable:
+        """An untrained network with weights drawn from ``seed``; the global generator is left as it was."""
+        raise ModelError(f"networks of the family {self.name!r} cannot be trained here")
+
+
+def as_trainable(potential: Potential) -> Trainable:
+    """The same potential, if it can be trained."""
+    if not potential.capabilities.trainable:
+        raise ModelError(f"{potential.description}: this model cannot be trained here, only used as it is")
+    return cast(Trainable, potential)

@@ -1,0 +1,92 @@
+"""Labelled structures as a network is trained on them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from ase import Atoms
+from torch import Tensor
+
+from adaptntk.data.splits import check_disjoint
+from adaptntk.data.structures import NO_LABELS, check_force_unit, has_labels, reference_energies, reference_forces
+from adaptntk.errors import InputError
+from adaptntk.models.family import EnergyReference, Trainable
+from adaptntk.models.registry import find_family
+from adaptntk.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class LabelledSet:
+    """Graphs and labels of one set; energies are counted from the isolated atoms."""
+
+    graphs: list[Any]
+    energies: Tensor
+    forces: list[Tensor]
+    sizes: Tensor
+
+    @classmethod
+    def make(cls, potential: Trainable, frames: Sequence[Atoms]) -> "LabelledSet":
+        """The set as that network sees it."""
+        # Counted from the isolated energies as the network stores them, and subtracted in float64.
+        isolated = potential.isolated_energies
+        offsets = np.array([sum(isolated[int(z)] for z in atoms.numbers) for atoms in frames])
+        to_tensor = partial(torch.tensor, dtype=potential.dtype, device=potential.device)
+        return cls(
+            [potential.graph(atoms) for atoms in frames],
+            to_tensor(reference_energies(frames) - offsets),
+            [to_tensor(forces) for forces in reference_forces(frames)],
+            to_tensor([len(atoms) for atoms in frames]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def batches(self, batch_size: int, order: np.ndarray | None = None) -> list[list[int]]:
+        """Indices in groups, in the given order."""
+        indices = (np.arange(len(self)) if order is None else order).tolist()
+        return [indices[start : start + batch_size] for start in range(0, len(self), batch_size)]
+
+    def errors(self, potential: Trainable, indices: list[int], training: bool) -> tuple[Tensor, Tensor]:
+        """Errors of the total energies and of the force components of one batch."""
+        energies, forces = potential.training_outputs([self.graphs[i] for i in indices], training)
+        return energies - self.energies[indices], forces - torch.cat([self.forces[i] for i in indices])
+
+
+def check_sets(train: Sequence[Atoms], valid: Sequence[Atoms]) -> None:
+    """Refuse sets that cannot be trained on."""
+    for name, frames in (("training set", train), ("validation set", valid)):
+        if not frames:
+            raise InputError(f"the {name} is empty")
+        for index, atoms in enumerate(frames):
+            if not has_labels(atoms):
+                raise InputError(f"{name}, frame {index}: {NO_LABELS}")
+        check_force_unit(frames, name)
+    check_disjoint({"the training set": train, "the validation set": valid})
+    unknown = {int(z) for a in valid for z in a.numbers} - {int(z) for a in train for z in a.numbers}
+    if unknown:
+        raise InputError(f"the validation set holds elements that the training set lacks: {sorted(unknown)}")
+
+
+def untrained_network(frames: Sequence[Atoms], recipe: Recipe, dtype: torch.dtype, seed: int) -> Trainable:
+    """A network of the recipe's architecture with random weights, made for these structures."""
+    family = find_family(recipe.architecture.family)
+    return family.build(recipe.architecture, energy_reference(frames, recipe), frames, dtype, seed)
+
+
+def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
+    """Isolated energies, scale and shift from the training labels."""
+    numbers = sorted({int(z) for atoms in frames for z in atoms.numbers})
+    counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in frames], dtype=float)
+    sizes = counts.sum(axis=1)
+    energies = reference_energies(frames)
+    # With one composition only, the least-squares solution of smallest norm shares the energy out.
+    isolated = np.zeros(len(numbers))
+    if recipe.element_energies:
+        isolated = np.linalg.lstsq(counts, energies, rcond=None)[0]
+    per_atom = (energies - counts @ isolated) / sizes
+    forces = np.concatenate([f.ravel() for f in reference_forces(frames)])
+    scale = float(np.sqrt(np.mean(forces**2))) if recipe.force_scale else float(per_atom.std())
+    return EnergyReference(tuple(numbers), tuple(isolated.tolist()), scale or 1.0, float(per_atom.mean()))
