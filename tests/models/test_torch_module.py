@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import load_uncertainty, save_uncertainty
 
 from adaptntk.models.protocol import energy_gradients_one_by_one
 from adaptntk.models.torch_module import TorchModulePotential
 from adaptntk.testing import check_potential
+from adaptntk.uncertainty.file import load_fitted, save_fitted
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.workbench import GivenModel
 
 
 class PairNetwork(torch.nn.Module):
@@ -38,12 +39,12 @@ def test_contract(potential, ethanol_frames):
 
 
 def test_the_whole_way(potential, parts, tmp_path):
-    fitted = NTKUncertainty.fit(potential, parts["train"]).calibrate(parts["valid"])
+    fitted = fit(GivenModel(parts["train"], parts["valid"], potential=potential))
     scores = fitted.score(parts["pool"])
     assert np.isfinite(scores.sigma).all()
     assert len(fitted.select(parts["pool"], 5).indices) == 5
-    save_uncertainty(fitted, tmp_path / "pair.ntk")
-    again = load_uncertainty(tmp_path / "pair.ntk", potential=potential)
+    save_fitted(fitted, tmp_path / "pair.ntk")
+    again = load_fitted(tmp_path / "pair.ntk", potential=potential)
     assert np.allclose(again.score(parts["pool"]).variance, scores.variance, rtol=1e-6)
 
 
