@@ -1,7 +1,6 @@
 """``adaptntk benchmark campaign`` and ``adaptntk demo``: whole campaigns beside one another, labels and all."""
 
 import dataclasses
-import json
 import logging
 import math
 from collections.abc import Sequence
@@ -13,7 +12,10 @@ import numpy as np
 import yaml
 from ase import Atoms
 
+from adaptntk.campaign.config import Overrides
+from adaptntk.campaign.layout import RunDirectory
 from adaptntk.campaign.loop import run_campaign
+from adaptntk.campaign.records import RoundSummary
 from adaptntk.core.selection.registry import check_selector
 from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md
@@ -141,12 +143,13 @@ def run_folder(folder: Path, method: str, seed: int) -> Path:
 
 
 def _run(job: Job) -> None:
-    def report(summary: dict[str, Any]) -> None:
-        error = 1000 * summary["test"]["force_rmse"]
-        done = f"{job.config.stem}, round {summary['round']}"
-        log.info("%s: %d labels, force RMSE on the test structures %.0f meV/Å", done, summary["labels_spent"], error)
+    def report(summary: RoundSummary) -> None:
+        assert summary.test is not None
+        done = f"{job.config.stem}, round {summary.round}"
+        error = 1000 * summary.test.force_rmse
+        log.info("%s: %d labels, force RMSE on the test structures %.0f meV/Å", done, summary.labels_spent, error)
 
-    run_campaign(job.config, resume=True, executor="serial", device=job.device, on_round=report)
+    run_campaign(job.config, resume=True, overrides=Overrides("serial", device=job.device), on_round=report)
 
 
 def _results(folder: Path, preset: str, methods: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
@@ -183,11 +186,12 @@ def _areas(curves: Sequence[dict[str, list[float]]], name: str) -> list[float]:
 
 def _curve(run: Path) -> dict[str, list[float]]:
     """Labels and errors on the test structures after each round; the tail as well."""
-    rounds = [json.loads(path.read_text()) for path in sorted(run.glob("rounds/*/round.json"))]
+    summaries = [summary for entry in RunDirectory(run).rounds() if (summary := entry.summary()) is not None]
+    tested = [summary.test for summary in summaries if summary.test is not None]
     return {
-        "labels": [entry["labels_spent"] for entry in rounds],
-        "force_rmse": [entry["test"]["force_rmse"] for entry in rounds],
-        "force_rmse_p99": [entry["test"]["force_rmse_p99"] for entry in rounds],
+        "labels": [summary.labels_spent for summary in summaries],
+        "force_rmse": [errors.force_rmse for errors in tested],
+        "force_rmse_p99": [errors.force_rmse_p99 for errors in tested],
     }
 
 

@@ -1,4 +1,5 @@
 from . import testing, verbs
+from .campaign.config import Overrides
 from .campaign.loop import run_campaign
 from .core.blocks import Blocks, TensorBlocks
 from .core.calibration import Calibration, VarianceCalibration
@@ -17,11 +18,12 @@ from .features.energy_gradients import EnergyGradients
 from .features.feature_map import FeatureMap
 from .features.last_layer import LastLayerFeatures
 from .md.calculator import PotentialCalculator, UncertaintyCalculator
-from .md.dynamics import MDSettings, Trajectory, run_md, watch
+from .md.dynamics import MDSettings, SimulationResult, run_md, watch
 from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes, plan_trajectories
 from .md.monitor import Monitor, StopReason
 from .md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
 from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold, Rule, UncertaintyRule
+from .md.watch import Watch
 from .models.family import Architecture, EnergyReference, Family, Trainable
 from .models.mace.potential import MACEPotential
 from .models.protocol import Capabilities, Potential, PotentialBase, Predictions, SinglePoint
@@ -83,6 +85,7 @@ __all__ = [
     "NoSketch",
     "NotFinite",
     "Observation",
+    "Overrides",
     "Posterior",
     "Potential",
     "PotentialBase",
@@ -96,6 +99,7 @@ __all__ = [
     "Scores",
     "ScoresOnly",
     "Selection",
+    "SimulationResult",
     "SinglePoint",
     "SketchAdvice",
     "SparseSignSketch",
@@ -106,10 +110,10 @@ __all__ = [
     "Trainable",
     "Trained",
     "TrainingOptions",
-    "Trajectory",
     "UncertaintyCalculator",
     "UncertaintyRule",
     "VarianceCalibration",
+    "Watch",
     "Workbench",
     "__version__",
     "build_molecule",

@@ -7,12 +7,15 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError
 
 from adaptntk.errors import InputError
+
+Record = TypeVar("Record")
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -116,3 +119,37 @@ def write_json(path: str | Path, content: Any) -> None:
     """Write numbers and strings as JSON, atomically; not a number is refused."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda temporary: temporary.write_text(text))
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """A JSON file of ours as the type it was written from; what was edited or damaged is told in one line."""
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from None
+    return as_record(kind, content, path)
+
+
+def as_record(kind: type[Record], content: Any, path: Path) -> Record:
+    """The content of a file as the type that it must have; entries that the type does not know are left out."""
+    from pydantic import ValidationError  # takes long to import, and most that write files read no records
+
+    try:
+        found: Record = _validator(kind).validate_python(content)  # type: ignore[arg-type]
+        return found
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        raise damaged(path, f"{where}: {first['msg']}") from None
+
+
+@cache
+def _validator(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def damaged(path: Path, why: object) -> InputError:
+    """What to say of a file of ours that is there but makes no sense."""
+    return InputError(f"{path}: cannot be read, it was changed or damaged ({why}); restore it or remove it")

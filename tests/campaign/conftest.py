@@ -8,6 +8,7 @@ import yaml
 
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.models.registry import load_potential
+from tests.report.conftest import run_folder  # noqa: F401
 
 SMALL = {
     "name": "water",

@@ -7,7 +7,6 @@ import yaml
 from typer.testing import CliRunner
 
 from adaptntk.campaign.config import Campaign, read_config, schema, template
-from adaptntk.campaign.verdict import judge
 from adaptntk.cli.app import app
 from adaptntk.errors import InputError
 from tests.campaign.conftest import write_config
@@ -71,38 +70,3 @@ def test_the_verb(tmp_path):
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"name": "x", "start": {}}))
     result = CliRunner().invoke(app, ["config", "check", str(tmp_path / "c.yaml")])
     assert result.exit_code == 2
-
-
-def history(round=1, rmse=0.1, high=0.12, information=0.5, spent=100):
-    return [
-        {
-            "round": round,
-            "labels": {"train": 50, "valid": 20, "holdout": 30},
-            "labels_spent": spent,
-            "errors": {"force_rmse": rmse, "force_rmse_high": high},
-            "information_per_label": information,
-        }
-    ]
-
-
-@pytest.mark.parametrize(
-    ("stop", "last", "reason"),
-    [
-        ({}, {}, None),
-        ({"force_rmse": 0.13}, {}, "target"),
-        ({"force_rmse": 0.11}, {}, None),  # reached, but not with confidence
-        ({"force_rmse": 0.13, "labels": 100}, {}, "target"),  # with the last label
-        ({"information": 0.6}, {}, "information"),
-        ({"information": 0.4}, {}, None),
-        ({"information": 0.4}, {"information": None, "round": 0}, None),
-        ({}, {"information": None, "round": 2}, "candidates"),
-        ({"labels": 129}, {}, "budget"),
-        ({"labels": 130}, {}, None),
-        ({"rounds": 1}, {}, "rounds"),
-        ({"rounds": 2}, {}, None),
-    ],
-)
-def test_verdicts(stop, last, reason):
-    config = Campaign(name="x", start={"molecule": "water"}, stop={"rounds": 9, **stop})
-    verdict = judge(config, history(**last))
-    assert (verdict and verdict.reason) == reason

@@ -13,6 +13,7 @@ import time
 import numpy as np
 import pytest
 
+from adaptntk.campaign.config import Overrides
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.errors import InputError
 from adaptntk.files import locked
@@ -100,7 +101,7 @@ def test_a_labeler_in_trouble_costs_replacements_only(tmp_path):
         explore={"temperatures": [100.0, 200.0], "trajectories": 3, "patience": 100, "lost": 100.0},
         stop={"rounds": 1},
     )
-    run, verdict = run_campaign(config, executor="serial")
+    run, verdict = run_campaign(config, overrides=Overrides("serial"))
     assert verdict.reason == "rounds"
     found = outcome(run)
     assert [s["labels_spent"] for s in found["rounds"]] == [22, 28]
@@ -134,7 +135,7 @@ def test_a_dask_worker_killed_while_it_labels(reference, tmp_path):
             target=lambda: (_wait_for(lambda: locks.exists() and any(locks.iterdir())), os.kill(workers[0], 9))
         )
         killer.start()
-        run, verdict = run_campaign(config, executor="dask", scheduler=cluster.scheduler_address)
+        run, verdict = run_campaign(config, overrides=Overrides("dask", scheduler=cluster.scheduler_address))
         killer.join()
     assert verdict.reason == "rounds"
     found, whole = outcome(run), outcome(reference)
@@ -215,11 +216,11 @@ def test_a_full_disk_is_told_and_nothing_is_lost(small_disk, reference, tmp_path
     filler = small_disk / "filler"
     filler.write_bytes(bytes(240_000))
     with pytest.raises(InputError, match=r"No space left|cannot write"):
-        run_campaign(config, output=run)
+        run_campaign(config, overrides=Overrides(output=run))
     assert not list((run / "quarantine").glob("*"))
     paid = (tmp_path / "log").read_text().split() if (tmp_path / "log").exists() else []
     assert len(paid) == len(list((run / "labels").glob("*.xyz")))
     filler.unlink()
     with pytest.raises(InputError, match=r"No space left|cannot write"):
-        run_campaign(config, resume=True, output=run)  # now it is the model that does not fit
+        run_campaign(config, resume=True, overrides=Overrides(output=run))  # now it is the model that does not fit
     assert len((tmp_path / "log").read_text().split()) == len(list((run / "labels").glob("*.xyz"))) == 22

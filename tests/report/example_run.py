@@ -71,6 +71,8 @@ def write_round(folder, number, frames, holdout, better, rng) -> None:
             "round": number,
             "labels": {**roles, "quarantined": len(list((folder / "quarantine").glob("*.json")))},
             "labels_spent": sum(roles.values()),
+            "confidence": 0.95,
+            "coverage": 0.9,
             **summary,
             "information_per_label": float(np.mean(picks)) if picks else None,
         },
@@ -93,7 +95,7 @@ def explore_and_pick(folder, place, number, frames, level, holdout) -> list[floa
     write_structures(place / "pool.xyz", [atoms for atoms, *_ in pool])
     order = sorted(range(POOL), key=lambda i: -pool[i][0].info["ntk_variance"])
     chosen, failed, extra = order[:BATCH], order[1], order[BATCH]
-    waves = [[entry_of(pool[i][0]) for i in chosen], [entry_of(pool[extra][0])]]
+    waves = [[entry_of(pool[i][0], n) for n, i in enumerate(chosen)], [entry_of(pool[extra][0], BATCH)]]
     write_json(place / "picks.json", {"waves": [{"picks": wave} for wave in waves]})
     for index in [*chosen, extra]:
         _, temperature, step = pool[index]
@@ -139,15 +141,16 @@ def candidate(entry, level) -> Atoms:
     return bare
 
 
-def entry_of(atoms: Atoms) -> dict:
+def entry_of(atoms: Atoms, number: int = 0) -> dict:
     score = atoms.info["ntk_variance"]
-    return {"hash": atoms.info["hash"], "score": score, "information": float(np.log1p(score / 0.004))}
+    return {"hash": atoms.info["hash"], "number": number, "score": score, "information": float(np.log1p(score / 0.004))}
 
 
 def add_label(folder, atoms, number, role, chosen_by, temperature, step, holdout, entry=None) -> None:
     atoms = atoms.copy()
     name = structure_hash(atoms)
     atoms.info |= {"hash": name, "round": number, "role": role, "chosen_by": chosen_by, "label_seconds": 0.4}
+    atoms.info["number"] = len(list((folder / "labels").iterdir()))
     if number:
         atoms.info |= {"trajectory": f"start 0, {temperature} K", "temperature": temperature, "step": 10 * step}
     if entry:

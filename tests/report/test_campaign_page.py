@@ -10,14 +10,18 @@ import ase.io
 import numpy as np
 import pytest
 
+from adaptntk.campaign.layout import RunDirectory
+from adaptntk.campaign.records import Pick
+from adaptntk.campaign.snapshot import RoundSnapshot, read_run
 from adaptntk.data.structures import structure_hash
+from adaptntk.errors import InputError
 from adaptntk.report.campaign import campaign_page
 from adaptntk.report.campaign_figures import _sensible_scale, rounds_to_draw
 from adaptntk.report.campaign_tables import duration, label_shares, milli, uncertainty_table
 from adaptntk.report.candidates import Candidate, list_candidates, worth_showing
-from adaptntk.report.run_directory import Pick, Round, read_run
 from adaptntk.report.viewer import viewer_dataset
 from adaptntk.verbs.report import report as write_report
+from tests.report.example_run import POOL
 
 
 @pytest.fixture(scope="module")
@@ -121,17 +125,17 @@ def test_uncertainty_table_against_the_file(run_folder):
     assert rows[2][6].startswith(f"{(error <= bound).sum()} of {len(error)} ")
 
 
-def test_a_run_without_uncertainties_and_errors(run_folder, tmp_path):
+def test_a_run_without_uncertainties(run_folder, tmp_path):
     copy = shutil.copytree(run_folder, tmp_path / "run")
     for place in (copy / "rounds").iterdir():
         (place / "holdout.csv").write_text("hash,force_error,forces_uncertainty,forces_error_bound,energy_error\n")
         summary = json.loads((place / "round.json").read_text())
-        summary |= {"errors": {}, "spearman": None, "information_per_label": None}
+        summary |= {"spearman": None, "information_per_label": None}
         (place / "round.json").write_text(json.dumps(summary))
         for name in ("pool.xyz", "picks.json", "seconds.json"):
             (place / name).unlink(missing_ok=True)
     page = write_report(run=copy).path.read_text()
-    for words in ("No round is finished yet", "No round has compared", "No round has scored", "No step has been timed"):
+    for words in ("No round has compared", "No round has scored", "No step has been timed"):
         assert words in page
 
 
@@ -166,7 +170,7 @@ def test_viewer_falls_back_to_scores_where_a_round_has_no_calibration(run_folder
 
 @pytest.mark.parametrize(("count", "size", "expected"), [(100_000, 9, 2000), (5000, 400, 500), (30, 9, 30)])
 def test_the_viewer_is_limited_and_keeps_the_picks(count, size, expected):
-    pick = Pick("a", 0.1, 0.2)
+    pick = Pick("a", 0, 0.1, 0.2)
     pool = [
         Candidate(Path("pool.xyz"), 0, size, i, 1, {}, pick if i % 200 == 7 else None, "picked") for i in range(count)
     ]
@@ -186,8 +190,9 @@ def test_the_page_says_how_many_structures_it_shows(run_folder):
 
 def test_few_panels_of_many_rounds(run_folder):
     first = read_run(run_folder).rounds[0]
-    many = [Round(number, first.folder, holdout=first.holdout) for number in range(20)]
-    assert [entry.number for entry in rounds_to_draw([*many, Round(20, first.folder)])] == [0, 6, 13, 19]
+    run = RunDirectory(run_folder)
+    many = [RoundSnapshot(run.round(number), holdout=first.holdout) for number in range(20)]
+    assert [entry.number for entry in rounds_to_draw([*many, RoundSnapshot(run.round(20))])] == [0, 6, 13, 19]
 
 
 def test_axes_are_logarithmic_where_that_helps():
@@ -212,3 +217,16 @@ def test_two_runs_of_the_same_name_are_told_apart(run_folder, tmp_path):
     page = campaign_page(read_run(run_folder), [read_run(copy)])
     assert "ethanol (again)" in page
     assert f"ethanol ({run_folder.name})" in page
+
+
+def test_a_damaged_pool_is_named(run_folder, tmp_path):
+    copy = shutil.copytree(run_folder, tmp_path / "run")
+    path = copy / "rounds" / "01" / "pool.xyz"
+    path.write_text(path.read_text().replace("9\n", "nine\n", 1))
+    with pytest.raises(InputError, match=r"pool\.xyz: cannot be read"):
+        write_report(run=copy)
+    assert not (copy / "report.html").exists()
+
+
+def test_pool_size(run_folder):
+    assert len(list_candidates(read_run(run_folder))) == 2 * POOL

@@ -1,7 +1,7 @@
 """What a campaign is: every field with its type, default and meaning in one place."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,10 @@ from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import check_readable
 from adaptntk.errors import InputError
+from adaptntk.labelers.kinds import KINDS
 from adaptntk.labelers.labeler import LabelerSpec
+from adaptntk.md.dynamics import MDSettings
+from adaptntk.md.watch import Watch
 from adaptntk.training.recipe import PRESETS, Recipe, find_preset
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
@@ -43,7 +46,7 @@ class Start(Section):
     temperature: float = Field(500.0, gt=0, description="Temperature of normal-mode sampling (modes of GFN2-xTB), K.")
 
     @model_validator(mode="after")
-    def _something(self) -> "Start":
+    def check_there_is_a_start(self) -> "Start":
         if self.structures is None and self.molecule is None and self.labelled is None:
             raise ValueError("give structures, a molecule or a labelled file to start from")
         if self.structures is not None and self.molecule is not None:
@@ -103,6 +106,14 @@ class Explore(Section):
     min_distance: float = Field(0.05, ge=0, description="Frames that differ less from one taken before are dropped, Å.")
     pool: Path | None = Field(None, description="Instead of dynamics: a file of candidates.")
 
+    @property
+    def watch(self) -> Watch:
+        """What ends a simulation; models of early rounds may keep the level of errors nowhere."""
+        return Watch(self.coverage, self.max_error, self.patience, self.lost, above=self.above, early=True)
+
+    def dynamics(self, temperature: float) -> MDSettings:
+        return MDSettings(temperature, self.steps, self.timestep, self.friction, self.interval)
+
 
 class Select(Section):
     """How a batch is chosen from the candidates."""
@@ -110,7 +121,7 @@ class Select(Section):
     method: str = Field("adaptntk", description=f"One of {', '.join(SELECTORS)}.")
 
     @model_validator(mode="after")
-    def _known(self) -> "Select":
+    def check_method(self) -> "Select":
         if self.method not in SELECTORS:
             raise ValueError(f"unknown selection method {self.method!r}: choose one of {', '.join(SELECTORS)}")
         return self
@@ -119,7 +130,7 @@ class Select(Section):
 class Label(Section):
     """Who computes energies and forces."""
 
-    kind: Literal["tblite", "pyscf", "ase", "command", "dataset"] = Field("tblite", description="The labeler.")
+    kind: str = Field("tblite", description="The labeler.", json_schema_extra={"enum": [*KINDS]})
     settings: dict[str, Any] = Field(default_factory=dict, description="Its keyword arguments.")
     time_limit: float = Field(3600.0, gt=0, description="Seconds after which a calculation is ended.")
     attempts: int = Field(2, ge=1, description="How often a structure is tried that fails.")
@@ -129,7 +140,9 @@ class Label(Section):
     largest_force: float = Field(100.0, gt=0, description="A label with a larger force is not believed, eV/Å.")
 
     @model_validator(mode="after")
-    def _file(self) -> "Label":
+    def check_kind(self) -> "Label":
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown labeler {self.kind!r}: choose one of {', '.join(KINDS)}")
         if self.kind == "dataset" and "file" not in self.settings:
             raise ValueError("the labeler dataset needs settings: {file: labelled.xyz}")
         return self
@@ -157,7 +170,7 @@ class Train(Section):
         return replace(find_preset(self.preset), **{k: v for k, v in given.items() if v is not None})
 
     @model_validator(mode="after")
-    def _known(self) -> "Train":
+    def check_preset(self) -> "Train":
         if self.preset not in PRESETS:
             raise ValueError(f"unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}")
         return self
@@ -171,7 +184,7 @@ class Uncertainty(Section):
     alpha: float = Field(PRIOR_ALPHA, gt=0, description="The ridge before the validation set has its say.")
 
     @model_validator(mode="after")
-    def _known(self) -> "Uncertainty":
+    def check_sketch(self) -> "Uncertainty":
         make_sketch(self.sketch, self.sketch_dim, 0)
         return self
 
@@ -219,7 +232,7 @@ class Campaign(Section):
     execution: Execution = Field(default_factory=Execution)
 
     @model_validator(mode="after")
-    def _enough_to_calibrate(self) -> "Campaign":
+    def check_enough_to_calibrate(self) -> "Campaign":
         most = self.first.valid / (self.first.valid + 1)
         if self.explore.coverage > most:
             needed = math.ceil(self.explore.coverage / (1 - self.explore.coverage))
@@ -246,6 +259,27 @@ class Campaign(Section):
         return {field: path for field, path in found.items() if path is not None}
 
 
+@dataclass(frozen=True)
+class Overrides:
+    """What is said when a campaign is started, instead of what its file says; None where the file is right."""
+
+    executor: str | None = None
+    workers: int | None = None
+    scheduler: str | None = None
+    device: str | None = None
+    output: str | Path | None = None
+
+    def applied_to(self, config: Campaign) -> Campaign:
+        named = [("executor", self.executor), ("workers", self.workers), ("scheduler", self.scheduler)]
+        given = {name: value for name, value in [*named, ("device", self.device)] if value is not None}
+        return config.model_copy(
+            update={
+                "execution": config.execution.model_copy(update=given),
+                "output": config.output if self.output is None else Path(self.output).absolute(),
+            }
+        )
+
+
 def read_config(path: str | Path) -> Campaign:
     """Read and check a YAML file; everything that is wrong is said in one line."""
     path = Path(path)
@@ -254,13 +288,17 @@ def read_config(path: str | Path) -> Campaign:
         content = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
+    return _resolve(check_content(content, path), path.absolute().parent)
+
+
+def check_content(content: Any, path: Path) -> Campaign:
+    """What a file says as a campaign; all that is wrong with it is told in one line that names the file."""
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds no campaign; see adaptntk config template")
     try:
-        config = Campaign.model_validate(content)
+        return Campaign.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{path}: {'; '.join(_explain(item) for item in error.errors())}") from None
-    return _resolve(config, path.absolute().parent)
 
 
 def _explain(error: Any) -> str:

@@ -1,34 +1,38 @@
 """The loop: explore, select, label, retrain, evaluate, until the verdict."""
 
-import dataclasses
 import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from adaptntk.campaign import rounds
-from adaptntk.campaign.config import Campaign, read_config
-from adaptntk.campaign.run_directory import Round, RunDirectory, open_run
-from adaptntk.campaign.verdict import Verdict, judge
+from adaptntk.campaign.config import Overrides, read_config
+from adaptntk.campaign.layout import RoundDirectory
+from adaptntk.campaign.opening import open_run
+from adaptntk.campaign.records import RoundSummary, Verdict
+from adaptntk.campaign.steps.begin import begin
+from adaptntk.campaign.steps.driver import Driver, timed
+from adaptntk.campaign.steps.evaluate import evaluate
+from adaptntk.campaign.steps.explore import explore
+from adaptntk.campaign.steps.label import label_round
+from adaptntk.campaign.steps.learn import fit, learn
+from adaptntk.campaign.verdict import judge
 from adaptntk.execution import limited_threads, open_executor
-from adaptntk.files import write_json
+from adaptntk.files import make_folder
 from adaptntk.labelers.process import check_labeler
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
+OnRound = Callable[[RoundSummary], None]
+NO_OVERRIDES = Overrides()
+
 
 def run_campaign(
     config_file: str | Path,
     resume: bool = False,
-    executor: str | None = None,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    device: str | None = None,
-    output: str | Path | None = None,
+    overrides: Overrides = NO_OVERRIDES,
     progress: Progress = silent,
-    on_round: Callable[[dict[str, Any]], None] = lambda summary: None,
+    on_round: OnRound = lambda summary: None,
 ) -> tuple[Path, Verdict]:
     """``adaptntk run``: run a campaign to its verdict; the run directory and the verdict are returned.
 
@@ -38,65 +42,57 @@ def run_campaign(
     Args:
         config_file: the campaign as YAML, see `adaptntk.campaign.config.Campaign`.
         resume: go on in a run directory that exists.
-        executor, workers, scheduler, device, output: override what the file says.
+        overrides: where it runs and where it writes, instead of what the file says.
         on_round: called with the summary of each round that is complete.
     """
-    config = read_config(config_file)
-    given = {"executor": executor, "workers": workers, "scheduler": scheduler, "device": device}
-    config = config.model_copy(
-        update={
-            "execution": config.execution.model_copy(update={k: v for k, v in given.items() if v is not None}),
-            "output": config.output if output is None else Path(output).absolute(),
-        }
-    )
+    config = overrides.applied_to(read_config(config_file))
     check_labeler(config.label.spec)
     with open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:
-            verdict = _loop(run, config, rounds.Worker(run, pool, progress), on_round)
+            verdict = _loop(Driver(run, config, pool, progress), on_round)
         return run.path, verdict
 
 
-def _loop(
-    run: RunDirectory, config: Campaign, worker: rounds.Worker, on_round: Callable[[dict[str, Any]], None]
-) -> Verdict:
+def _loop(driver: Driver, on_round: OnRound) -> Verdict:
+    run = driver.run
     # A verdict of an earlier call may no longer hold: the budget can be raised.
-    (run.path / "verdict.json").unlink(missing_ok=True)
-    history: list[dict[str, Any]] = []
+    run.remove_verdict()
+    history: list[RoundSummary] = []
     verdict = None
     while verdict is None:
         here = run.round(len(history))
-        if here.summary is None:
-            _run_round(run, here, worker)
+        if here.summary() is None:
+            _run_round(driver, here)
         else:
             run.check_complete(here.number)
-        summary = here.summary
+        summary = here.summary()
         assert summary is not None
         history.append(summary)
         on_round(summary)
-        verdict = judge(config, history)
-    write_json(run.path / "verdict.json", {"stop": True, **dataclasses.asdict(verdict)})
-    shutil.rmtree(run.path / "labels" / ".locks", ignore_errors=True)
+        verdict = judge(driver.config, history)
+    run.write_verdict(verdict)
+    shutil.rmtree(run.files.locks, ignore_errors=True)
     return verdict
 
 
-def _run_round(run: RunDirectory, here: Round, worker: rounds.Worker) -> None:
-    number = here.number
-    name = f"{run.config.name}, round {number}"
-    if number == 0:
+def _run_round(driver: Driver, here: RoundDirectory) -> None:
+    make_folder(here.folder)
+    name = f"{driver.config.name}, round {here.number}"
+    if here.number == 0:
         log.info("%s: labels to begin with", name)
-        with here.timed("label"):
-            rounds.begin(run, worker)
+        with timed(here) as clock, clock.of("label"):
+            begin(driver, here)
     else:
         log.info("%s: explore", name)
-        with here.timed("explore"):
-            rounds.explore(run, number, worker)
+        with timed(here) as clock, clock.of("explore"):
+            explore(driver, here)
         log.info("%s: select and label", name)
-        rounds.pick_and_label(run, number, worker)
+        label_round(driver, here)
     log.info("%s: train", name)
-    with here.timed("train"):
-        rounds.learn(run, number, worker)
-        rounds.fit(run, number, worker)
-    run.write_ledger()
-    with here.timed("evaluate"):
-        rounds.evaluate(run, number)
+    with timed(here) as clock, clock.of("train"):
+        learn(driver, here)
+        fit(driver, here)
+    driver.run.write_ledger()
+    with timed(here) as clock, clock.of("evaluate"):
+        evaluate(driver, here)

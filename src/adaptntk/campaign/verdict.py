@@ -1,53 +1,84 @@
 """When a campaign may stop, and what it then says."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from adaptntk.campaign.config import Campaign
+from adaptntk.campaign.records import RoundSummary, Verdict
+
+Judge = Callable[[Campaign, RoundSummary], str | None]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Why a campaign stopped.
-
-    Args:
-        reason: ``target``, ``information``, ``candidates``, ``budget`` or ``rounds``.
-        text: the same in a sentence.
-    """
+class StopRule:
+    """A reason to stop: its name, a headline for the report, and a function that says why in a sentence, or None."""
 
     reason: str
-    text: str
+    headline: str
+    judge: Judge
 
 
-def judge(config: Campaign, history: Sequence[dict[str, Any]]) -> Verdict | None:
-    """The verdict after the last round of the history; None to go on.
+def target(config: Campaign, last: RoundSummary) -> str | None:
+    """The error is low enough, even at the upper bound of what the hold-out structures tell."""
+    stop, errors = config.stop, last.errors
+    if stop.force_rmse is None or errors.force_rmse_high > stop.force_rmse:
+        return None
+    return (
+        f"the force RMSE on {last.labels.holdout} hold-out structures is {errors.force_rmse:.4f} eV/Å, "
+        f"and below the target of {stop.force_rmse:g} with {stop.confidence:.0%} confidence"
+    )
 
-    The target comes first: a campaign that reaches it with its last label has reached it.
-    """
-    stop, last = config.stop, history[-1]
-    errors = last["errors"]
-    if stop.force_rmse is not None and errors["force_rmse_high"] <= stop.force_rmse:
-        return Verdict(
-            "target",
-            f"the force RMSE on {last['labels']['holdout']} hold-out structures is {errors['force_rmse']:.4f} eV/Å, "
-            f"and below the target of {stop.force_rmse:g} with {stop.confidence:.0%} confidence",
-        )
-    information = last["information_per_label"]
-    if stop.information is not None and information is not None and information < stop.information:
-        return Verdict(
-            "information",
-            f"a label of the last round told {information:.3g} nats by log(1 + U/lam), less than {stop.information:g}",
-        )
-    if last["round"] > 0 and information is None:
-        return Verdict("candidates", "the exploration found no structure that is not labelled already")
-    if stop.labels is not None and last["labels_spent"] + config.round.total > stop.labels:
-        return Verdict(
-            "budget",
-            f"{last['labels_spent']} labels were spent, and a round of {config.round.total} more would exceed the "
-            f"budget of {stop.labels}",
-        )
-    if last["round"] >= stop.rounds:
-        missed = "" if stop.force_rmse is None else "; the target was not reached"
-        return Verdict("rounds", f"all {stop.rounds} rounds are done{missed}")
+
+def information(config: Campaign, last: RoundSummary) -> str | None:
+    """The labels of the round told little."""
+    limit, told = config.stop.information, last.information_per_label
+    if limit is None or told is None or told >= limit:
+        return None
+    return f"a label of the last round told {told:.3g} nats by log(1 + U/lam), less than {limit:g}"
+
+
+def candidates(config: Campaign, last: RoundSummary) -> str | None:
+    """Nothing was left to pick."""
+    if last.round == 0 or last.information_per_label is not None:
+        return None
+    return "the exploration found no structure that is not labelled already"
+
+
+def budget(config: Campaign, last: RoundSummary) -> str | None:
+    """Another round would cost too much."""
+    limit, spent, more = config.stop.labels, last.labels_spent, config.round.total
+    if limit is None or spent + more <= limit:
+        return None
+    return f"{spent} labels were spent, and a round of {more} more would exceed the budget of {limit}"
+
+
+def rounds(config: Campaign, last: RoundSummary) -> str | None:
+    """All that were planned are done."""
+    if last.round < config.stop.rounds:
+        return None
+    missed = "" if config.stop.force_rmse is None else "; the target was not reached"
+    return f"all {config.stop.rounds} rounds are done{missed}"
+
+
+# The target comes first: a campaign that reaches it with its last label has reached it.
+STOP_RULES = (
+    StopRule("target", "Target reached", target),
+    StopRule("information", "Little left to learn", information),
+    StopRule("candidates", "Nothing new found", candidates),
+    StopRule("budget", "Label budget spent", budget),
+    StopRule("rounds", "Planned rounds done", rounds),
+)
+
+
+def judge(config: Campaign, history: Sequence[RoundSummary]) -> Verdict | None:
+    """The verdict after the last round of the history; None to go on."""
+    for rule in STOP_RULES:
+        text = rule.judge(config, history[-1])
+        if text is not None:
+            return Verdict(reason=rule.reason, text=text)
     return None
+
+
+def headline(verdict: Verdict) -> str:
+    """The verdict in three words."""
+    return {rule.reason: rule.headline for rule in STOP_RULES}.get(verdict.reason, verdict.reason)

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
@@ -25,9 +25,10 @@ from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.files import make_folder, write_json
+from adaptntk.files import make_folder
 from adaptntk.labelers.kinds import build_labeler
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
+from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles
 
 TIME_LIMIT = "the time limit of {:g} s was exceeded"
 # Seconds that a labeler may take to start up, before its first label.
@@ -47,25 +48,21 @@ class Request:
     """The run directory: labels go to ``labels``, what cannot be labelled to ``quarantine``."""
 
     @property
+    def files(self) -> LabelFiles:
+        return LabelFiles(self.folder)
+
+    @property
     def label_file(self) -> Path:
-        return self.folder / "labels" / f"{structure_hash(self.atoms)}.xyz"
+        return self.files.label(structure_hash(self.atoms))
 
     @property
     def quarantine_file(self) -> Path:
-        return self.folder / "quarantine" / f"{structure_hash(self.atoms)}.json"
+        return self.files.failure(structure_hash(self.atoms))
 
     @property
     def settled(self) -> bool:
         """Whether there is a label, or the proof that there is none."""
         return self.label_file.exists() or self.quarantine_file.exists()
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """How a failed attempt ended."""
-
-    error: str
-    seconds: float
 
 
 def label_structure(request: Request) -> bool:
@@ -91,9 +88,7 @@ def label_structure(request: Request) -> bool:
 def _quarantine(request: Request, attempts: list[Attempt]) -> None:
     make_folder(request.quarantine_file.parent)
     write_structures(request.quarantine_file.with_suffix(".xyz"), [request.atoms])
-    origin = {key: request.atoms.info[key] for key in ("round", "role", "chosen_by") if key in request.atoms.info}
-    content = {"hash": structure_hash(request.atoms), **origin, "attempts": [asdict(attempt) for attempt in attempts]}
-    write_json(request.quarantine_file, content)
+    FailureRecord.of(request.atoms, attempts).write(request.quarantine_file)
 
 
 class LabelProcess:
@@ -236,7 +231,7 @@ def _reserved(request: Request) -> Iterator[None]:
 @contextlib.contextmanager
 def _only_one(request: Request) -> Iterator[None]:
     """Wait until nobody else is at work on this structure."""
-    locks = make_folder(request.folder / "labels" / ".locks")
+    locks = make_folder(request.files.locks)
     with (locks / request.label_file.stem).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

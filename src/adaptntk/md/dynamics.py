@@ -44,7 +44,7 @@ class MDSettings:
 
 
 @dataclass(frozen=True)
-class Trajectory:
+class SimulationResult:
     """What a run left: frames with their uncertainty, why it ended early (if it did), and how many steps it took.
 
     Every frame is finite. ``info`` holds the uncertainties under the names of `UncertaintyCalculator`, ``step``,
@@ -64,7 +64,7 @@ def run_md(
     seed: int = 0,
     coverage: float = 0.9,
     progress: Progress = silent,
-) -> Trajectory:
+) -> SimulationResult:
     """Langevin dynamics from ``start`` until a rule is broken or the steps are done.
 
     The same arguments give the same trajectory. Labels and other entries of ``start`` are not handed on: they belong to
@@ -102,7 +102,7 @@ def watch(
     interval: int = 10,
     target: float | None = None,
     progress: Progress = silent,
-) -> Trajectory:
+) -> SimulationResult:
     """Run any ASE dynamics whose atoms have an `UncertaintyCalculator`, until a rule is broken or the steps are done.
 
     Args:
@@ -132,10 +132,10 @@ def watch(
                     frames.append(_frame(calculator, observation))
                 stopped = monitor.observe(observation)
                 if stopped is not None:
-                    return Trajectory(frames, stopped, dynamics.nsteps)
+                    return SimulationResult(frames, stopped, dynamics.nsteps)
         except CalculationFailed as error:
-            return Trajectory(frames, StopReason(NotFinite.name, str(error), dynamics.nsteps), dynamics.nsteps)
-    return Trajectory(frames, None, dynamics.nsteps)
+            return SimulationResult(frames, StopReason(NotFinite.name, str(error), dynamics.nsteps), dynamics.nsteps)
+    return SimulationResult(frames, None, dynamics.nsteps)
 
 
 def _title(target: float | None) -> str:

@@ -23,6 +23,8 @@ SOFTEST_WAVENUMBER = 50.0  # 1/cm
 # Step of the finite differences in Å, and where a relaxation ends in eV/Å.
 DIFFERENCE_STEP = 0.01
 RELAXED = 0.01
+# The raw score of the default method in the frames of a simulation.
+SCORE = "ntk_variance"
 
 
 @dataclass(frozen=True)
@@ -146,30 +148,28 @@ def collect(
     threshold: float | None = None,
     known_hashes: Collection[str] = (),
     min_distance: float = 0.05,
+    key: str = SCORE,
     fused: float = 0.5,
-    highest: float | None = None,
 ) -> list[Atoms]:
-    """Frames worth a label: uncertain, but not beyond all bounds, finite, not fused, and no two nearly the same.
+    """Frames worth a label: uncertain, finite, not fused, and no two nearly the same.
 
     Args:
-        frames: with ``ntk_variance`` in ``info``, as `run_md` leaves them, where there is a threshold.
+        frames: with their raw scores in ``info``, as `run_md` leaves them, where there is a threshold.
         threshold: the raw score that a frame must pass, for instance ``calibration.variance_threshold(0.95)``; None for
             any.
         known_hashes: of structures that are labelled already.
         min_distance: smallest difference to a frame taken before it, in Å: see `fingerprint`.
+        key: the name of the raw score in ``info``.
         fused: atoms nearer than this fraction of the sum of their covalent radii are on one another.
-        highest: the raw score that a frame must not pass. A model that has lost its way breaks bonds that would hold;
-            such frames are the most uncertain of all, but the next model learns more from where this one begins to be
-            wrong.
     """
     known = set(known_hashes)
     taken: list[Atoms] = []
     prints: dict[bytes, _Fingerprints] = {}
     for frame in frames:
-        if not _finite(frame) or not _within(frame, threshold, highest) or fused_pair(frame, fused) is not None:
+        if not np.isfinite(frame.positions).all() or (threshold is not None and not score_of(frame, key) > threshold):
             continue
         digest = structure_hash(frame)
-        if digest in known:
+        if digest in known or fused_pair(frame, fused) is not None:
             continue
         known.add(digest)
         own = fingerprint(frame)
@@ -179,6 +179,14 @@ def collect(
         alike.add(own)
         taken.append(frame)
     return taken
+
+
+def score_of(frame: Atoms, key: str = SCORE) -> float:
+    """The raw score that a simulation left in a frame."""
+    try:
+        return float(frame.info[key])
+    except KeyError:
+        raise InputError(f"a frame has no {key}: score the frames first, or collect them without a threshold") from None
 
 
 class _Fingerprints:
@@ -201,19 +209,6 @@ class _Fingerprints:
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
         self._rows[self._count] = own
         self._count += 1
-
-
-def _finite(frame: Atoms) -> bool:
-    return bool(np.isfinite(frame.positions).all())
-
-
-def _within(frame: Atoms, threshold: float | None, highest: float | None) -> bool:
-    if threshold is None and highest is None:
-        return True
-    if "ntk_variance" not in frame.info:
-        raise InputError("a frame has no ntk_variance: score the frames first, or collect them without a threshold")
-    score = frame.info["ntk_variance"]
-    return bool((threshold is None or score > threshold) and (highest is None or score <= highest))
 
 
 def fingerprint(atoms: Atoms) -> Array:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adaptntk.core.calibration import Calibration
-from adaptntk.md.rules import Observation, Rule, UncertaintyRule
+from adaptntk.md.rules import Observation, Rule
 
 
 @dataclass(frozen=True)
@@ -31,36 +31,28 @@ class Monitor:
         self.rules = tuple(rules)
         self.calibration = calibration
         self._alarms = [0] * len(self.rules)
-        check_rules(rules, calibration)
+        for rule in rules:
+            rule.check_calibration(calibration)
 
     def observe(self, observation: Observation) -> StopReason | None:
         """Look at the next moment; the reason to stop, if there is one."""
         for place, rule in enumerate(self.rules):
-            reason = rule.check(observation, self.calibration)
-            if isinstance(rule, UncertaintyRule):
-                reason = self._patiently(place, rule, observation, reason)
+            reason = self._patiently(place, rule, observation)
             if reason is not None:
                 return StopReason(rule.name, reason, observation.step)
         return None
 
-    def _patiently(self, place: int, rule: UncertaintyRule, observation: Observation, alarm: str | None) -> str | None:
-        """Count the alarm, or forget those before once the score is well below the threshold."""
+    def _patiently(self, place: int, rule: Rule, observation: Observation) -> str | None:
+        """Count an alarm, or forget those before once the score is well below the threshold."""
+        alarm = rule.check(observation, self.calibration)
         excess = rule.excess(observation, self.calibration)
-        if alarm is not None:
-            assert excess is not None
-            self._alarms[place] += 1
-            if excess > rule.lost:
-                return f"{alarm}, more than {rule.lost:.4g} times"
-            if self._alarms[place] >= rule.patience:
-                return alarm if rule.patience == 1 else f"{alarm}, alarm {self._alarms[place]}"
+        if alarm is None:
+            if excess is not None and excess < rule.release:
+                self._alarms[place] = 0
             return None
-        if excess is not None and excess < rule.release:
-            self._alarms[place] = 0
-        return None
-
-
-def check_rules(rules: Sequence[Rule], calibration: Calibration | None) -> None:
-    """Refuse rules that this calibration cannot decide, before anything is computed."""
-    for rule in rules:
-        if isinstance(rule, UncertaintyRule):
-            rule.check_calibration(calibration)
+        self._alarms[place] += 1
+        if excess is not None and excess > rule.lost:
+            return f"{alarm}, more than {rule.lost:.4g} times"
+        if self._alarms[place] < rule.patience:
+            return None
+        return alarm if rule.patience == 1 else f"{alarm}, alarm {self._alarms[place]}"

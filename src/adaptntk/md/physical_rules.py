@@ -13,7 +13,7 @@ from adaptntk.md.rules import Observation, Rule
 
 
 @dataclass(frozen=True)
-class NotFinite:
+class NotFinite(Rule):
     """Positions, energy, forces or the score are NaN or infinite."""
 
     name: ClassVar[str] = "not-finite"
@@ -32,7 +32,7 @@ class NotFinite:
 
 
 @dataclass(frozen=True)
-class TemperatureLimit:
+class TemperatureLimit(Rule):
     """``T > kelvin`` or ``T > factor x target`` (K), whichever is lower: the run explodes.
 
     The temperature of N atoms scatters by ``sqrt(2/3N)`` of itself, 27 % for nine atoms: a factor below 2 fires by
@@ -61,7 +61,7 @@ class TemperatureLimit:
 
 
 @dataclass(frozen=True)
-class FusedAtoms:
+class FusedAtoms(Rule):
     """``d_ij < fraction x (r_i + r_j)`` (Å), r the covalent radii: two atoms are on one another."""
 
     fraction: float = 0.5
@@ -83,7 +83,7 @@ class FusedAtoms:
 
 
 @dataclass(frozen=True)
-class FlyingAtoms:
+class FlyingAtoms(Rule):
     """More fragments than at the start, when atoms closer than ``distance`` (Å) belong together."""
 
     distance: float = 4.0

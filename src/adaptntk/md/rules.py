@@ -8,7 +8,7 @@ ends the run at once, as physical rules (``physical_rules.py``) do.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from ase import Atoms
@@ -50,16 +50,27 @@ class Observation:
     bound: float | None = None
 
 
-class Rule(Protocol):
-    """Something a simulation must not do."""
+class Rule:
+    """Something a simulation must not do. A new one needs a name and `check`, and a place in a list of rules."""
 
     name: ClassVar[str]
+    patience: int = 1
+    release: float = 1.0
+    lost: float = math.inf
 
     def check(self, observation: Observation, calibration: Calibration | None) -> str | None:
         """Why the rule is broken, in one line; None when it is not."""
+        raise NotImplementedError
+
+    def excess(self, observation: Observation, calibration: Calibration | None) -> float | None:
+        """Score over threshold, for rules that have them."""
+        return None
+
+    def check_calibration(self, calibration: Calibration | None) -> None:
+        """Refuse a calibration by which the rule cannot be decided, before anything is computed."""
 
 
-class UncertaintyRule:
+class UncertaintyRule(Rule):
     """A rule that compares a score of the structure with a threshold.
 
     Args:
@@ -67,11 +78,6 @@ class UncertaintyRule:
         release: fraction of the threshold below which the score must fall for the count to begin anew.
         lost: score over threshold above which the run ends without patience.
     """
-
-    name: ClassVar[str]
-    patience: int
-    release: float
-    lost: float
 
     def threshold(self, calibration: Calibration) -> float:
         """What the score must not pass; an `InputError` if the calibration cannot say."""

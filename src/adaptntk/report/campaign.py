@@ -9,21 +9,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from adaptntk.campaign.layout import ROLES
+from adaptntk.campaign.snapshot import RunSnapshot, all_tested
+from adaptntk.campaign.verdict import headline as verdict_headline
 from adaptntk.report import campaign_figures as figures
 from adaptntk.report import campaign_tables as tables
 from adaptntk.report.candidates import MAX_STRUCTURES
-from adaptntk.report.run_directory import ROLE_NAMES, Run, errors_to_compare
 from adaptntk.report.run_progress import progress_of
 from adaptntk.report.viewer import build_viewer
 from adaptntk.version import __version__
-
-VERDICTS = {
-    "target": "Target reached",
-    "information": "Little left to learn",
-    "candidates": "Nothing new found",
-    "budget": "Label budget spent",
-    "rounds": "Planned rounds done",
-}
 
 
 @dataclass(frozen=True)
@@ -35,7 +29,7 @@ class Fact:
     remark: str
 
 
-def campaign_page(run: Run, beside: Sequence[Run] = (), max_structures: int = MAX_STRUCTURES) -> str:
+def campaign_page(run: RunSnapshot, beside: Sequence[RunSnapshot] = (), max_structures: int = MAX_STRUCTURES) -> str:
     """The page; other runs are drawn into the learning curve, and the viewer holds no more structures than this."""
     runs = [run, *beside]
     names = run_names(runs)
@@ -50,7 +44,7 @@ def campaign_page(run: Run, beside: Sequence[Run] = (), max_structures: int = MA
         begun=begun(run),
         headline=headline(run),
         facts=facts(run),
-        tested=errors_to_compare(runs) == "test",
+        tested=all_tested(runs),
         learning_curve=_safe(figures.learning_curves(runs, names)),
         runs=tables.runs_table(runs, names) if beside else None,
         uncertainty=_safe(figures.uncertainty_panels(drawn)),
@@ -65,11 +59,11 @@ def campaign_page(run: Run, beside: Sequence[Run] = (), max_structures: int = MA
         rounds=tables.rounds_table(run),
         quarantine=[(entry, tables.duration(entry.seconds)) for entry in run.quarantine],
         viewer=build_viewer(run, max_structures),
-        coverage=next((e.summary["coverage"] for e in run.finished if e.summary and "coverage" in e.summary), None),
+        coverage=next((summary.coverage for summary in run.summaries), None),
     )
 
 
-def run_names(runs: Sequence[Run]) -> list[str]:
+def run_names(runs: Sequence[RunSnapshot]) -> list[str]:
     """Names for a legend: those of the runs, with the folder where two runs have the same."""
     names = [run.name for run in runs]
     return [
@@ -78,11 +72,10 @@ def run_names(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def headline(run: Run) -> dict[str, Any]:
+def headline(run: RunSnapshot) -> dict[str, Any]:
     """The verdict, or what is going on and since when nothing was written."""
-    if run.verdict and run.verdict.get("stop"):
-        reason = str(run.verdict.get("reason"))
-        return {"stopped": True, "short": VERDICTS.get(reason, reason), "text": str(run.verdict.get("text", ""))}
+    if run.verdict is not None:
+        return {"stopped": True, "short": verdict_headline(run.verdict), "text": run.verdict.text}
     text = progress_of(run).text
     written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(run.changed))
     return {
@@ -92,7 +85,7 @@ def headline(run: Run) -> dict[str, Any]:
     }
 
 
-def begun(run: Run) -> str:
+def begun(run: RunSnapshot) -> str:
     """When the campaign began, to the minute."""
     try:
         moment = datetime.fromisoformat(run.created)
@@ -101,35 +94,31 @@ def begun(run: Run) -> str:
     return moment.strftime("%Y-%m-%d %H:%M %Z").strip()
 
 
-def facts(run: Run) -> list[Fact]:
+def facts(run: RunSnapshot) -> list[Fact]:
     """What one wants to know first."""
-    errors = run.finished[-1].errors if run.finished else {}
-    remark = "no round is finished yet"
-    if errors:
-        low, high = (tables.milli(errors.get(key)) for key in ("force_rmse_low", "force_rmse_high"))
-        remark = f"hold-out; {low} .. {high} meV/Å{_confidence(run)}"
-    if len(run.finished) > 1:
-        remark += f"; {tables.milli(run.finished[0].errors.get('force_rmse'))} meV/Å at first"
-    roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {name}" for role, name in ROLE_NAMES.items())
+    force, energy, remark = tables.NOTHING, tables.NOTHING, "no round is finished yet"
+    if run.summaries:
+        last = run.summaries[-1]
+        force = tables.milli(last.errors.force_rmse)
+        energy = tables.milli(last.errors.energy_mae_per_atom, "{:.2f}")
+        low, high = tables.milli(last.errors.force_rmse_low), tables.milli(last.errors.force_rmse_high)
+        remark = f"hold-out; {low} .. {high} meV/Å (each bound with {last.confidence:.0%} confidence)"
+    if len(run.summaries) > 1:
+        remark += f"; {tables.milli(run.summaries[0].errors.force_rmse)} meV/Å at first"
+    roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {name}" for role, name in ROLES.items())
     failed = len(run.quarantine)
     return [
-        Fact("Force RMSE", f"{tables.milli(errors.get('force_rmse'))} meV/Å", remark),
-        Fact("Energy MAE", f"{tables.milli(errors.get('energy_mae_per_atom'), '{:.2f}')} meV/atom", "hold-out"),
+        Fact("Force RMSE", f"{force} meV/Å", remark),
+        Fact("Energy MAE", f"{energy} meV/atom", "hold-out"),
         Fact("Labels", f"{len(run.labels):,}", f"{roles}; {failed:,} failed"),
-        Fact("Rounds", f"{len(run.finished)}", "finished, the first one is number 0"),
+        Fact("Rounds", f"{len(run.summaries)}", "finished, the first one is number 0"),
         Fact("Time", tables.duration(tables.total_seconds(run)), "sum over all steps"),
     ]
 
 
-def _confidence(run: Run) -> str:
-    """How sure the bounds of the error are, where the run says it."""
-    confidence = (run.finished[-1].summary or {}).get("confidence")
-    return "" if confidence is None else f" (each bound with {confidence:.0%} confidence)"
-
-
-def label_cost(run: Run) -> str | None:
+def label_cost(run: RunSnapshot) -> str | None:
     """One sentence on the price of a label."""
-    seconds = [label.seconds for label in run.labels if label.seconds is not None]
+    seconds = [label.label_seconds for label in run.labels if label.label_seconds is not None]
     if not seconds:
         return None
     lost = sum(entry.seconds for entry in run.quarantine)

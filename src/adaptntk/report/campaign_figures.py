@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from adaptntk.campaign.records import ErrorRecord
+from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.core.metrics import calibration_bins
-from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS
-from adaptntk.report.run_directory import Array, Round, Run, errors_to_compare, steps_of
+from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS, Array
 
 RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
 STEP_COLOURS = {
@@ -22,7 +23,6 @@ STEP_COLOURS = {
     "evaluate": "#999999",
 }
 MAX_PANELS = 4
-INTERVAL = ("force_rmse_low", "force_rmse_high")
 STYLE = {
     "font.size": 10,
     "axes.spines.top": False,
@@ -37,37 +37,36 @@ STYLE = {
 }
 
 
-def learning_curves(runs: Sequence[Run], names: Sequence[str]) -> str | None:
+def learning_curves(runs: Sequence[RunSnapshot], names: Sequence[str]) -> str | None:
     """Force RMSE with its interval against labels spent; the first run is the one of the report."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10.5, 4.4), layout="constrained")
         axes = figure.subplots()
         pairs = enumerate(zip(runs, names, strict=True))
-        kind = errors_to_compare(runs)
-        drawn = [_learning_curve(axes, run, name, number, kind) for number, (run, name) in pairs]
+        tested = all_tested(runs)
+        drawn = [_learning_curve(axes, _points(run, tested), name, number) for number, (run, name) in pairs]
         if not any(drawn):
             return None
         target = (runs[0].config.get("stop") or {}).get("force_rmse")
         if target:
             axes.axhline(1000 * target, linestyle="--", linewidth=1, color=NEUTRAL, label="target", zorder=1)
         axes.set_xlabel("labels spent (training, validation and hold-out)")
-        where = "test structures" if kind == "test" else "hold-out structures"
+        where = "test structures" if tested else "hold-out structures"
         axes.set_ylabel(f"force RMSE on {where} (meV/Å)")
         if len(runs) > 1 or target:
             axes.legend()
-        levels = [*_errors(runs, kind), *([1000 * target] if target else [])]
-        for axis, values in ((axes.xaxis, _spent(runs, kind)), (axes.yaxis, levels)):
-            _sensible_scale(axes, axis.axis_name, values)
+        points = [point for run in runs for point in _points(run, tested)]
+        levels = [1000 * level for _, errors in points for level in (errors.force_rmse_low, errors.force_rmse_high)]
+        _sensible_scale(axes, "x", [spent for spent, _ in points])
+        _sensible_scale(axes, "y", [*levels, *([1000 * target] if target else [])])
         return to_svg(figure)
 
 
-def _learning_curve(axes: Axes, run: Run, name: str, number: int, kind: str) -> bool:
-    points = _points(run, kind)
+def _learning_curve(axes: Axes, points: list[tuple[int, ErrorRecord]], name: str, number: int) -> bool:
     if not points:
         return False
-    labels, errors = [spent for spent, _ in points], [error for _, error in points]
-    middle = 1000 * np.array([error["force_rmse"] for error in errors])
-    low, high = (1000 * np.array([error.get(key, error["force_rmse"]) for error in errors]) for key in INTERVAL)
+    labels = [spent for spent, _ in points]
+    low, middle, high = 1000 * np.array([(e.force_rmse_low, e.force_rmse, e.force_rmse_high) for _, e in points]).T
     whiskers = np.maximum(0, [middle - low, high - middle])
     axes.errorbar(
         labels, middle, whiskers, fmt="o-", markersize=5, capsize=3, color=RUN_COLOURS[number % len(RUN_COLOURS)],
@@ -76,22 +75,10 @@ def _learning_curve(axes: Axes, run: Run, name: str, number: int, kind: str) -> 
     return True
 
 
-def _points(run: Run, kind: str) -> list[tuple[int, dict[str, float]]]:
-    """Labels spent and errors of each finished round that has them."""
-    return [
-        (int(entry.summary["labels_spent"]), entry.summary[kind])
-        for entry in run.finished
-        if entry.summary and "force_rmse" in (entry.summary.get(kind) or {})
-    ]
-
-
-def _spent(runs: Sequence[Run], kind: str) -> list[float]:
-    return [spent for run in runs for spent, _ in _points(run, kind)]
-
-
-def _errors(runs: Sequence[Run], kind: str) -> list[float]:
-    errors = [error for run in runs for _, error in _points(run, kind)]
-    return [1000 * error.get(key, error["force_rmse"]) for error in errors for key in INTERVAL]
+def _points(run: RunSnapshot, tested: bool) -> list[tuple[int, ErrorRecord]]:
+    """Labels spent and errors of each finished round."""
+    found = [(summary.labels_spent, summary.test if tested else summary.errors) for summary in run.summaries]
+    return [(spent, errors) for spent, errors in found if errors is not None]
 
 
 def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
@@ -112,15 +99,15 @@ def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def rounds_to_draw(rounds: Sequence[Round]) -> list[Round]:
+def rounds_to_draw(rounds: Sequence[RoundSnapshot]) -> list[RoundSnapshot]:
     """At most four rounds whose uncertainties can be compared with errors: the first, the last, and some between."""
-    usable = [entry for entry in rounds if entry.holdout is not None and np.isfinite(entry.holdout.uncertainty).any()]
+    usable = [entry for entry in rounds if entry.compared is not None]
     if len(usable) <= MAX_PANELS:
         return usable
     return [usable[i] for i in np.linspace(0, len(usable) - 1, MAX_PANELS).round().astype(int)]
 
 
-def uncertainty_panels(rounds: Sequence[Round]) -> str | None:
+def uncertainty_panels(rounds: Sequence[RoundSnapshot]) -> str | None:
     """Error against uncertainty of each hold-out structure, and observed against predicted in bins, for each round."""
     if not rounds:
         return None
@@ -145,10 +132,10 @@ def uncertainty_panels(rounds: Sequence[Round]) -> str | None:
         return to_svg(figure)
 
 
-def _known(entry: Round) -> tuple[Array, Array]:
+def _known(entry: RoundSnapshot) -> tuple[Array, Array]:
     """Uncertainty and error in meV/Å of the hold-out structures that have both."""
     assert entry.holdout is not None
-    sigma, error = entry.holdout.uncertainty, entry.holdout.force_error
+    sigma, error = entry.holdout.forces_uncertainty, entry.holdout.force_error
     known = np.isfinite(sigma) & np.isfinite(error)
     return 1000 * sigma[known], 1000 * error[known]
 
@@ -174,13 +161,13 @@ def _diagonal(axes: Axes, limits: tuple[float, float], title: str) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def information_panel(rounds: Sequence[Round]) -> str | None:
+def information_panel(rounds: Sequence[RoundSnapshot]) -> str | None:
     """What each pick was expected to add when it was chosen, and the mean over the labels of a round."""
-    picked = [entry for entry in rounds if any(pick.information is not None for pick in entry.picks)]
+    picked = [entry for entry in rounds if entry.picks]
     means = [
-        (entry.number, entry.summary["information_per_label"])
+        (entry.number, entry.summary.information_per_label)
         for entry in rounds
-        if entry.summary and entry.summary.get("information_per_label") is not None
+        if entry.summary is not None and entry.summary.information_per_label is not None
     ]
     if not picked and not means:
         return None
@@ -188,7 +175,7 @@ def information_panel(rounds: Sequence[Round]) -> str | None:
         figure = Figure(figsize=(10.5, 3.2), layout="constrained")
         axes = figure.subplots()
         for entry in picked:
-            values = [pick.information for pick in entry.picks if pick.information is not None]
+            values = [pick.information for pick in entry.picks]
             spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
             axes.plot(entry.number + np.array(spread), values, ".", color=POINTS, alpha=0.6)
         axes.plot([], [], ".", color=POINTS, label="one pick, in order of picking")
@@ -206,7 +193,7 @@ def information_panel(rounds: Sequence[Round]) -> str | None:
         return to_svg(figure)
 
 
-def time_panel(rounds: Sequence[Round]) -> str | None:
+def time_panel(rounds: Sequence[RoundSnapshot]) -> str | None:
     """Time of each step of each round, as stacked bars."""
     timed = [entry for entry in rounds if entry.seconds]
     if not timed:

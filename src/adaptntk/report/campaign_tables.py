@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from adaptntk.report.run_directory import ROLE_NAMES, Round, Run, errors_to_compare, steps_of
+from adaptntk.campaign.layout import ROLES
+from adaptntk.campaign.records import ErrorRecord
+from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
@@ -30,7 +31,7 @@ class Share:
     percent: float
 
 
-def rounds_table(run: Run) -> Table:
+def rounds_table(run: RunSnapshot) -> Table:
     """One line per round: labels, errors, ranking, information, time."""
     heading = (
         "round", "labels spent", "training / validation / hold-out", "failed", "force RMSE (meV/Å)",
@@ -39,31 +40,44 @@ def rounds_table(run: Run) -> Table:
     return Table(heading, tuple(_round_row(entry) for entry in run.rounds))
 
 
-def _round_row(entry: Round) -> tuple[str, ...]:
-    summary = entry.summary or {}
-    labels, errors = summary.get("labels", {}), entry.errors
+def _round_row(entry: RoundSnapshot) -> tuple[str, ...]:
+    summary, spent = entry.summary, _total(entry)
+    if summary is None:
+        return (str(entry.number), *[NOTHING] * 8, spent)
+    labels, errors = summary.labels, summary.errors
     return (
         str(entry.number),
-        number(summary.get("labels_spent"), "{:,}"),
-        " / ".join(number(labels.get(role), "{:,}") for role in ROLE_NAMES) if labels else NOTHING,
-        number(labels.get("quarantined"), "{:,}"),
+        f"{summary.labels_spent:,}",
+        f"{labels.train:,} / {labels.valid:,} / {labels.holdout:,}",
+        f"{labels.quarantined:,}",
         force_error(errors),
-        milli(errors.get("force_rmse_p99")),
-        milli(errors.get("energy_mae_per_atom"), "{:.2f}"),
-        number(summary.get("spearman"), "{:.2f}"),
-        number(summary.get("information_per_label"), "{:.2f}"),
-        duration(sum(entry.seconds.values())) if entry.seconds else NOTHING,
+        milli(errors.force_rmse_p99),
+        milli(errors.energy_mae_per_atom, "{:.2f}"),
+        number(summary.spearman, "{:.2f}"),
+        number(summary.information_per_label, "{:.2f}"),
+        spent,
     )
 
 
-def force_error(errors: dict[str, Any]) -> str:
+def status_row(entry: RoundSnapshot, state: str) -> tuple[str, ...]:
+    """The same in fewer words, for the terminal."""
+    summary, spent = entry.summary, _total(entry)
+    if summary is None:
+        return (str(entry.number), *[NOTHING] * 3, spent, state)
+    told = number(summary.information_per_label, "{:.2f}")
+    return (str(entry.number), f"{summary.labels_spent:,}", force_error(summary.errors), told, spent, state)
+
+
+def _total(entry: RoundSnapshot) -> str:
+    return duration(sum(entry.seconds.values())) if entry.seconds else NOTHING
+
+
+def force_error(errors: ErrorRecord) -> str:
     """Force RMSE in meV/Å with its interval in brackets."""
-    text = milli(errors.get("force_rmse"))
-    low, high = errors.get("force_rmse_low"), errors.get("force_rmse_high")
-    return text if low is None or high is None else f"{text} ({milli(low)} .. {milli(high)})"
+    return f"{milli(errors.force_rmse)} ({milli(errors.force_rmse_low)} .. {milli(errors.force_rmse_high)})"
 
 
-def uncertainty_table(rounds: Iterable[Round]) -> Table:
+def uncertainty_table(rounds: Iterable[RoundSnapshot]) -> Table:
     """How well the uncertainty of each round's model describes its errors on the hold-out structures."""
     heading = (
         "round", "hold-out structures", "Spearman", "predicted RMSE (meV/Å)", "observed RMSE (meV/Å)",
@@ -71,21 +85,22 @@ def uncertainty_table(rounds: Iterable[Round]) -> Table:
     )  # fmt: skip
     rows = []
     for entry in rounds:
-        if entry.holdout is None or not np.isfinite(entry.holdout.uncertainty).any():
+        holdout = entry.compared
+        if holdout is None:
             continue
-        known = np.isfinite(entry.holdout.uncertainty)
-        error = entry.holdout.force_error[known]
-        predicted = float(np.sqrt(np.mean(entry.holdout.uncertainty[known] ** 2)))
+        known = np.isfinite(holdout.forces_uncertainty)
+        error = holdout.force_error[known]
+        predicted = float(np.sqrt(np.mean(holdout.forces_uncertainty[known] ** 2)))
         observed = float(np.sqrt(np.mean(error**2)))
         rows.append(
             (
                 str(entry.number),
                 f"{known.sum():,}",
-                number((entry.summary or {}).get("spearman"), "{:.2f}"),
+                number(entry.summary.spearman if entry.summary else None, "{:.2f}"),
                 milli(predicted),
                 milli(observed),
                 f"{observed / predicted:.2f}" if predicted > 0 else NOTHING,
-                _below_bound(error, entry.holdout.bound[known]),
+                _below_bound(error, holdout.forces_error_bound[known]),
             )
         )
     return Table(heading, tuple(rows))
@@ -99,7 +114,7 @@ def _below_bound(error: np.ndarray, bound: np.ndarray) -> str:
     return f"{below} of {known.sum()} ({100 * below / known.sum():.0f} %)"
 
 
-def time_table(run: Run) -> Table:
+def time_table(run: RunSnapshot) -> Table:
     """Time of each step of each round, and their sums."""
     timed = [entry for entry in run.rounds if entry.seconds]
     steps = steps_of(timed)
@@ -120,36 +135,29 @@ def _seconds(value: float | None) -> str:
     return NOTHING if value is None else duration(value)
 
 
-def total_seconds(run: Run) -> float:
+def total_seconds(run: RunSnapshot) -> float:
     """All steps of all rounds."""
     return sum(sum(entry.seconds.values()) for entry in run.rounds)
 
 
-def runs_table(runs: Sequence[Run], names: Sequence[str]) -> Table:
+def runs_table(runs: Sequence[RunSnapshot], names: Sequence[str]) -> Table:
     """Where each run stands after its last finished round."""
     rows = []
-    kind = errors_to_compare(runs)
+    tested = all_tested(runs)
     for run, name in zip(runs, names, strict=True):
-        last = run.finished[-1].summary or {} if run.finished else {}
-        errors = last.get(kind, {})
-        stop = run.verdict and run.verdict.get("stop")
-        rows.append(
-            (
-                name,
-                str(len(run.finished)),
-                number(last.get("labels_spent"), "{:,}"),
-                force_error(errors),
-                milli(errors.get("energy_mae_per_atom"), "{:.2f}"),
-                duration(total_seconds(run)),
-                str((run.verdict or {}).get("text", "stopped")) if stop else "not stopped yet",
-            )
-        )
-    where = "test" if kind == "test" else "hold-out"
-    errors = (f"{where} force RMSE (meV/Å)", f"{where} energy MAE (meV/atom)")
-    return Table(("run", "rounds", "labels spent", *errors, "time", "verdict"), tuple(rows))
+        reached = (NOTHING, NOTHING, NOTHING)
+        if run.summaries:
+            last = run.summaries[-1]
+            errors = last.test if tested and last.test is not None else last.errors
+            reached = (f"{last.labels_spent:,}", force_error(errors), milli(errors.energy_mae_per_atom, "{:.2f}"))
+        verdict = "not stopped yet" if run.verdict is None else run.verdict.text
+        rows.append((name, str(len(run.summaries)), *reached, duration(total_seconds(run)), verdict))
+    where = "test" if tested else "hold-out"
+    kinds = (f"{where} force RMSE (meV/Å)", f"{where} energy MAE (meV/atom)")
+    return Table(("run", "rounds", "labels spent", *kinds, "time", "verdict"), tuple(rows))
 
 
-def label_shares(run: Run) -> dict[str, list[Share]]:
+def label_shares(run: RunSnapshot) -> dict[str, list[Share]]:
     """Where the labels went: by role, by who chose them, by temperature, by trajectory and by what ended it."""
     ends = {(entry.number, t.name): t.stopped_by for entry in run.rounds for t in entry.trajectories}
 
@@ -161,7 +169,7 @@ def label_shares(run: Run) -> dict[str, list[Share]]:
         return ends[label_round, trajectory] or "ran to its planned end"
 
     counts = {
-        "By role": Counter(ROLE_NAMES.get(label.role, label.role) for label in run.labels),
+        "By role": Counter(ROLES[label.role] for label in run.labels),
         "By who chose it": Counter(label.chosen_by for label in run.labels),
         "By temperature of the dynamics": Counter(
             "not from dynamics" if label.temperature is None else f"{label.temperature:g} K" for label in run.labels
@@ -181,7 +189,7 @@ def _shares(counter: Counter[str], most: int) -> list[Share]:
     return [Share(name, count, 100 * count / total) for name, count in ordered]
 
 
-def exploration_table(run: Run) -> Table:
+def exploration_table(run: RunSnapshot) -> Table:
     """Each trajectory of each round, with what ended it."""
     heading = ("round", "trajectory", "temperature (K)", "MD steps", "frames kept", "ended by", "because")
     rows = tuple(

@@ -10,7 +10,11 @@ import ase.io
 import numpy as np
 from ase import Atoms
 
-from adaptntk.report.run_directory import ROLE_NAMES, Pick, Round, Run, damaged, read_info
+from adaptntk.campaign.layout import ROLES
+from adaptntk.campaign.records import Pick
+from adaptntk.campaign.snapshot import RunSnapshot
+from adaptntk.files import damaged
+from adaptntk.labelers.record import read_info
 
 MAX_STRUCTURES = 2000
 # An atom takes about 30 bytes in the page before compression: the browser holds 6 MB of structures at most.
@@ -43,14 +47,14 @@ class Candidate:
         return ase.io.read(io.StringIO(text.decode()), format="extxyz")
 
 
-def list_candidates(run: Run) -> list[Candidate]:
+def list_candidates(run: RunSnapshot) -> list[Candidate]:
     """All candidates of all rounds that have an uncertainty."""
     roles = {label.hash: label.role for label in run.labels}
     quarantined = {entry.hash for entry in run.quarantine}
 
     def fate(name: str, picked: bool) -> str:
         if name in roles:
-            return "picked" if picked else f"labelled for {ROLE_NAMES.get(roles[name], roles[name])}"
+            return "picked" if picked else f"labelled for {ROLES[roles[name]]}"
         if name in quarantined:
             return "label failed"
         return "waits for its label" if picked else "not picked"
@@ -58,7 +62,7 @@ def list_candidates(run: Run) -> list[Candidate]:
     found = []
     for entry in run.rounds:
         picks = {pick.hash: pick for pick in entry.picks}
-        for candidate in _readable(entry):
+        for candidate in _readable(entry.files.pool, entry.number):
             pick = picks.get(candidate.hash)
             found.append(replace(candidate, pick=pick, fate=fate(candidate.hash, pick is not None)))
     return found
@@ -85,18 +89,16 @@ def _evenly(indices: list[int], count: int) -> list[int]:
     return [indices[i] for i in np.linspace(0, len(indices) - 1, count).round().astype(int)] if count > 0 else []
 
 
-def _readable(entry: Round) -> list[Candidate]:
+def _readable(pool: Path, in_round: int) -> list[Candidate]:
     try:
-        return list(_scan(entry))
+        return list(_scan(pool, in_round)) if pool.exists() else []
     except ValueError as error:
-        raise damaged(entry.pool, error) from None
+        raise damaged(pool, error) from None
 
 
-def _scan(entry: Round) -> Iterator[Candidate]:
+def _scan(pool: Path, in_round: int) -> Iterator[Candidate]:
     """Count lines and read comments only: a pool may hold a hundred thousand structures."""
-    if not entry.pool.exists():
-        return
-    with entry.pool.open("rb") as file:
+    with pool.open("rb") as file:
         number = 0
         while True:
             offset = file.tell()
@@ -108,5 +110,5 @@ def _scan(entry: Round) -> Iterator[Candidate]:
             for _ in range(atoms):
                 file.readline()
             if "ntk_variance" in info:
-                yield Candidate(entry.pool, offset, atoms, number, entry.number, info)
+                yield Candidate(pool, offset, atoms, number, in_round, info)
             number += 1

@@ -3,9 +3,9 @@
 import time
 from dataclasses import dataclass
 
+from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot
 from adaptntk.files import is_locked
-from adaptntk.report.campaign_tables import Table, duration, force_error, number, total_seconds
-from adaptntk.report.run_directory import Round, Run
+from adaptntk.report.campaign_tables import Table, duration, status_row, total_seconds
 
 DOING = {
     "explore": "exploring by molecular dynamics",
@@ -35,11 +35,13 @@ class Status:
     progress: Progress
 
 
-def status_of(run: Run, now: float | None = None) -> Status:
+def status_of(run: RunSnapshot, now: float | None = None) -> Status:
     """The rounds as a table, labels and failures so far, and what is going on; ``now`` is the time of asking."""
     progress = progress_of(run)
     heading = ("round", "labels", "force RMSE (meV/Å)", "information", "time", "state")
-    rows = tuple(_status_row(run, entry) for entry in run.rounds)
+    rows = tuple(
+        status_row(entry, unfinished_step(run, entry) if entry.summary is None else "finished") for entry in run.rounds
+    )
     failed = f", {len(run.quarantine):,} failed" if run.quarantine else ""
     lines = [f"{len(run.labels):,} labels{failed}; {duration(total_seconds(run))} in all", progress.text]
     if progress.round is not None:
@@ -49,25 +51,13 @@ def status_of(run: Run, now: float | None = None) -> Status:
     return Status(f"campaign {run.name}", Table(heading, rows), tuple(lines), progress)
 
 
-def _status_row(run: Run, entry: Round) -> tuple[str, ...]:
-    summary = entry.summary or {}
-    return (
-        str(entry.number),
-        number(summary.get("labels_spent"), "{:,}"),
-        force_error(entry.errors),
-        number(summary.get("information_per_label"), "{:.2f}"),
-        duration(sum(entry.seconds.values())) if entry.seconds else "–",
-        "finished" if entry.summary is not None else unfinished_step(run, entry),
-    )
-
-
-def progress_of(run: Run) -> Progress:
+def progress_of(run: RunSnapshot) -> Progress:
     """Which step of which round is unfinished, or why the campaign stopped."""
-    if run.verdict and run.verdict.get("stop"):
-        return Progress(None, None, f"stopped: {run.verdict.get('text') or run.verdict.get('reason')}")
+    if run.verdict is not None:
+        return Progress(None, None, f"stopped: {run.verdict.text}")
     unfinished = [entry for entry in run.rounds if entry.summary is None]
     if not unfinished:
-        following = len(run.finished)
+        following = len(run.summaries)
         done = f"round {following - 1} is finished, " if following else ""
         return Progress(following, "explore" if following else None, f"{done}round {following} has not begun")
     entry = unfinished[0]
@@ -76,19 +66,19 @@ def progress_of(run: Run) -> Progress:
     return Progress(entry.number, step, f"round {entry.number}: {DOING[step]}{count}")
 
 
-def unfinished_step(run: Run, entry: Round) -> str:
+def unfinished_step(run: RunSnapshot, entry: RoundSnapshot) -> str:
     """The step after the last one that left its result.
 
     Results are files; labels are settled when each pick is either labelled or in quarantine. The first round may have
     neither a pool nor picks, only labels.
     """
     done = {
-        "explore": entry.pool.exists() or "explore" in entry.seconds,
-        "select": bool(entry.waves) or "select" in entry.seconds,
+        "explore": entry.files.pool.exists() or "explore" in entry.seconds,
+        "select": bool(entry.picks) or "select" in entry.seconds,
         "label": "label" in entry.seconds or _all_settled(run, entry),
-        "train": (entry.folder / "model.ntk").exists() or "train" in entry.seconds,
+        "train": entry.files.ntk.exists() or "train" in entry.seconds,
     }
-    if (entry.folder / "model.model").exists():  # written before model.ntk, which still belongs to the training
+    if entry.files.model.exists():  # written before model.ntk, which still belongs to the training
         done["label"] = True
     for step, following in (("train", "evaluate"), ("label", "train"), ("select", "label"), ("explore", "select")):
         if done[step]:
@@ -97,16 +87,16 @@ def unfinished_step(run: Run, entry: Round) -> str:
     return "label" if bought else "explore"
 
 
-def _settled(run: Run) -> set[str]:
+def _settled(run: RunSnapshot) -> set[str]:
     return {label.hash for label in run.labels} | {entry.hash for entry in run.quarantine}
 
 
-def _all_settled(run: Run, entry: Round) -> bool:
-    return bool(entry.waves) and {pick.hash for pick in entry.picks} <= _settled(run)
+def _all_settled(run: RunSnapshot, entry: RoundSnapshot) -> bool:
+    return bool(entry.picks) and {pick.hash for pick in entry.picks} <= _settled(run)
 
 
-def _picks_settled(run: Run, entry: Round) -> str:
-    if not entry.waves:
+def _picks_settled(run: RunSnapshot, entry: RoundSnapshot) -> str:
+    if not entry.picks:
         return f", {sum(label.round == entry.number for label in run.labels)} labels so far"
     settled = len({pick.hash for pick in entry.picks} & _settled(run))
     return f", {settled} of {len(entry.picks)} picks"

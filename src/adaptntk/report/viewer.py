@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from ase import Atoms
 
+from adaptntk.campaign.snapshot import RunSnapshot
 from adaptntk.report.candidates import MAX_STRUCTURES, Candidate, list_candidates, worth_showing
-from adaptntk.report.run_directory import Run
 
 UNCERTAINTY = "uncertainty"
 DECIMALS = 3  # Å: what an eye can see
@@ -32,7 +32,7 @@ class Viewer:
     version: str
 
 
-def build_viewer(run: Run, max_structures: int = MAX_STRUCTURES) -> Viewer | None:
+def build_viewer(run: RunSnapshot, max_structures: int = MAX_STRUCTURES) -> Viewer | None:
     """Pool and picks of all rounds; None where no round has scored candidates yet."""
     candidates = list_candidates(run)
     shown = worth_showing(candidates, max_structures)

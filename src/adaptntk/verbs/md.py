@@ -12,9 +12,10 @@ from adaptntk.verbs.shared import FittedFile, Seed
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.md.dynamics import MDSettings, Trajectory
+    from adaptntk.md.dynamics import MDSettings, SimulationResult
     from adaptntk.md.exploration import MDJob
     from adaptntk.md.rules import Rule
+    from adaptntk.md.watch import Watch
     from adaptntk.uncertainty.fitted import Fitted
 
 
@@ -45,16 +46,11 @@ class SimulationSettings(FittedFile, Seed):
 
         return MDSettings(steps=self.steps, timestep=self.timestep, friction=self.friction, interval=self.every)
 
-    def rules(self) -> "list[Rule]":
-        """The physical rules and one for the uncertainty."""
-        from adaptntk.md.physical_rules import PHYSICAL_RULES
-        from adaptntk.md.rules import ConformalThreshold, ErrorLevel
+    def watch(self) -> "Watch":
+        """What ends a trajectory, and which frames are candidates."""
+        from adaptntk.md.watch import Watch
 
-        if self.keep_going:
-            return [*PHYSICAL_RULES]
-        if self.max_error is not None:
-            return [*PHYSICAL_RULES, ErrorLevel(self.max_error, self.coverage, self.patience, lost=self.lost)]
-        return [*PHYSICAL_RULES, ConformalThreshold(self.coverage, self.patience, lost=self.lost)]
+        return Watch(self.coverage, self.max_error, self.patience, self.lost, self.keep_going)
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class SimulationReport:
 
     settings: SimulationSettings
     jobs: "list[MDJob]"
-    trajectories: "list[Trajectory]"
+    trajectories: "list[SimulationResult]"
     candidates: int | None = None
 
     def lines(self) -> Iterable[str]:
@@ -87,35 +83,33 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     away, heat up without limit or are NaN. That is a result: the exit code is 0. Each frame carries the keys that
     adaptntk score writes, and trajectory, start, step, time (fs), temperature and target_temperature (K).
     """
-    from adaptntk.core.calibration import check_coverage
     from adaptntk.files import check_writable
     from adaptntk.md.exploration import plan_trajectories
-    from adaptntk.md.monitor import check_rules
     from adaptntk.models.protocol import check_species
 
     for path in (settings.output, settings.candidates):
         if path is not None:
             check_writable(path)
-    check_coverage(settings.coverage)
+    watch = settings.watch()
     uncertainty = settings.load()
-    rules = settings.rules()
-    check_rules(rules, uncertainty.calibration)
+    rules = watch.rules(uncertainty.calibration)
+    threshold = None if settings.candidates is None else watch.threshold(uncertainty.calibration)
     starts = settings.read(settings.start, labelled=False)
     check_species(uncertainty.potential, starts, str(settings.start))
     jobs = plan_trajectories(starts, settings.temperature or (300.0,), settings.dynamics(), settings.seed)
     trajectories, frames = _simulate(settings, uncertainty, jobs, rules, show)
-    found = None if settings.candidates is None else _collect(settings, uncertainty, frames)
+    found = None if settings.candidates is None else _collect(settings, uncertainty, frames, threshold)
     return SimulationReport(settings, jobs, trajectories, found)
 
 
 def _simulate(
     settings: SimulationSettings, uncertainty: "Fitted", jobs: "list[MDJob]", rules: "list[Rule]", show: Show
-) -> "tuple[list[Trajectory], dict[str, Atoms]]":
+) -> "tuple[list[SimulationResult], dict[str, Atoms]]":
     """Run all trajectories. The file is complete after each; a start that several share is written once."""
     from adaptntk.data.structures import structure_hash, write_structures
     from adaptntk.md.dynamics import run_md
 
-    trajectories: list[Trajectory] = []
+    trajectories: list[SimulationResult] = []
     frames: dict[str, Atoms] = {}
     for number, job in enumerate(jobs):
         run = run_md(uncertainty, job.start, job.settings, rules, job.seed, settings.coverage, show.progress)
@@ -129,19 +123,18 @@ def _simulate(
     return trajectories, frames
 
 
-def _collect(settings: SimulationSettings, uncertainty: "Fitted", frames: "dict[str, Atoms]") -> int:
+def _collect(
+    settings: SimulationSettings, uncertainty: "Fitted", frames: "dict[str, Atoms]", threshold: float | None
+) -> int:
     """Write the frames that are worth a label; any of them if the uncertainty is not calibrated."""
     from adaptntk.data.structures import write_structures
     from adaptntk.md.exploration import collect
-    from adaptntk.md.rules import ConformalThreshold
 
     assert settings.candidates is not None
-    threshold = highest = None
-    if uncertainty.calibration is not None:
-        threshold = ConformalThreshold(settings.coverage).threshold(uncertainty.calibration)
-        highest = settings.lost * threshold
     known = {*uncertainty.train_hashes, *uncertainty.calibration_hashes}
-    found = collect(frames.values(), threshold, known, settings.min_distance, highest=highest)
+    key = uncertainty.variance_key
+    within_reach = settings.watch().not_lost(frames.values(), uncertainty.calibration, key)
+    found = collect(within_reach, threshold, known, settings.min_distance, key)
     if found:
         write_structures(settings.candidates, found)
     return len(found)

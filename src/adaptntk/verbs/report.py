@@ -34,11 +34,12 @@ def report(settings: ReportSettings, show: Show) -> PageReport:
     Learning curve, uncertainty against error, where the labels went, information, time, failures, and a viewer of
     candidates and picks.
     """
+    from adaptntk.campaign.layout import RunDirectory
+    from adaptntk.campaign.snapshot import read_run
     from adaptntk.files import check_writable, write_atomically
     from adaptntk.report.campaign import campaign_page
-    from adaptntk.report.run_directory import read_run
 
-    path = settings.run / "report.html" if settings.output is None else settings.output
+    path = RunDirectory(settings.run).report if settings.output is None else settings.output
     content = read_run(settings.run)
     check_writable(path)
     page = campaign_page(content, [read_run(other) for other in settings.beside])

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Workers
 
 if TYPE_CHECKING:
-    from adaptntk.campaign.verdict import Verdict
+    from adaptntk.campaign.records import RoundSummary, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,30 +39,25 @@ class RunReport:
 @verb(RunSettings)
 def run(settings: RunSettings, show: Show) -> RunReport:
     """Run a campaign: explore, select, label, retrain, until its verdict. Can be interrupted at any moment."""
+    from adaptntk.campaign.config import Overrides
     from adaptntk.campaign.loop import run_campaign
 
     folder, verdict = run_campaign(
         settings.config,
         settings.resume,
-        settings.executor,
-        settings.workers,
-        settings.scheduler,
-        settings.device,
-        settings.output,
+        Overrides(settings.executor, settings.workers, settings.scheduler, settings.device, settings.output),
         show.progress,
         lambda summary: show.line(round_line(summary)),
     )
     return RunReport(folder, verdict)
 
 
-def round_line(summary: dict[str, Any]) -> str:
+def round_line(summary: "RoundSummary") -> str:
     """What came out of a round."""
-    errors, labels = summary["errors"], summary["labels"]
-    told = summary["information_per_label"]
-    parts = f"{labels['train']} train, {labels['valid']} valid, {labels['holdout']} hold-out"
+    errors, labels, told = summary.errors, summary.labels, summary.information_per_label
+    parts = f"{labels.train} train, {labels.valid} valid, {labels.holdout} hold-out"
     return (
-        f"round {summary['round']}: {summary['labels_spent']} labels bought ({parts}; {labels['quarantined']} failed), "
-        f"force RMSE {errors['force_rmse']:.4f} eV/Å "
-        f"({errors['force_rmse_low']:.4f} .. {errors['force_rmse_high']:.4f})"
+        f"round {summary.round}: {summary.labels_spent} labels bought ({parts}; {labels.quarantined} failed), "
+        f"force RMSE {errors.force_rmse:.4f} eV/Å ({errors.force_rmse_low:.4f} .. {errors.force_rmse_high:.4f})"
         + ("" if told is None else f", {told:.2f} nats per label")
     )

@@ -41,7 +41,7 @@ class StatusReport:
 @verb(StatusSettings)
 def status(settings: StatusSettings, show: Show) -> StatusReport:
     """Show where a campaign stands: rounds, labels, errors, time, and what it is doing now."""
-    from adaptntk.report.run_directory import read_run
+    from adaptntk.campaign.snapshot import read_run
     from adaptntk.report.run_progress import status_of
 
     return StatusReport(status_of(read_run(settings.run)))

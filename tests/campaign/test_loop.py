@@ -5,14 +5,14 @@ import json
 
 import numpy as np
 import pytest
-from adaptntk.uncertainty.ntk_file import load_uncertainty
 
+from adaptntk.campaign.config import Overrides
 from adaptntk.campaign.loop import run_campaign
-from adaptntk.campaign.rounds import not_lost
-from adaptntk.core.metrics import force_rmse
-from adaptntk.data.structures import read_structures, reference_forces, structure_hash, write_structures
+from adaptntk.data.structures import read_structures, structure_hash, write_structures
 from adaptntk.errors import InputError
+from adaptntk.evaluation import force_errors
 from adaptntk.models.registry import load_potential
+from adaptntk.uncertainty.file import load_fitted
 from tests.campaign.conftest import outcome, write_config
 
 
@@ -48,7 +48,7 @@ def test_every_label_knows_where_it_came_from(reference):
 
 def test_picks_are_those_of_the_rule_on_the_pool(reference):
     for number in (1, 2):
-        uncertainty = load_uncertainty(reference / "rounds" / f"{number - 1:02d}" / "model.ntk", device="cpu")
+        uncertainty = load_fitted(reference / "rounds" / f"{number - 1:02d}" / "model.ntk", device="cpu")
         folder = reference / "rounds" / f"{number:02d}"
         pool = read_structures(folder / "pool.xyz", own=True)
         (wave,) = json.loads((folder / "picks.json").read_text())["waves"]
@@ -59,7 +59,7 @@ def test_picks_are_those_of_the_rule_on_the_pool(reference):
         selection = uncertainty.select(pool, 3, exclude=drawn)
         assert [pick["hash"] for pick in wave["picks"]] == [structure_hash(pool[i]) for i in selection.indices]
         assert [pick["score"] for pick in wave["picks"]] == pytest.approx(selection.scores, rel=1e-6)
-        told = [np.log1p(score / uncertainty.ridge.lam) for score in selection.scores]
+        told = [np.log1p(score / uncertainty.features.posterior.lam) for score in selection.scores]
         assert [pick["information"] for pick in wave["picks"]] == pytest.approx(told, rel=1e-6)
         summary = json.loads((folder / "round.json").read_text())
         assert summary["information_per_label"] == pytest.approx(np.mean(told), rel=1e-6)
@@ -68,7 +68,7 @@ def test_picks_are_those_of_the_rule_on_the_pool(reference):
 def test_errors_are_those_of_the_model_on_the_hold_out(reference):
     holdout = labels_of(reference, role="holdout")
     predicted = load_potential(reference / "rounds" / "02" / "model.model", "cpu").predict(holdout)
-    errors = force_rmse(predicted.forces, reference_forces(holdout))
+    errors = force_errors(predicted.forces, holdout)
     stated = outcome(reference)["rounds"][-1]["errors"]
     assert stated["force_rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
     assert stated["force_rmse_low"] < stated["force_rmse"] < stated["force_rmse_high"]
@@ -76,7 +76,7 @@ def test_errors_are_those_of_the_model_on_the_hold_out(reference):
 
 def test_the_executor_does_not_matter(reference, tmp_path):
     """Dask is compared in the test in which one of its workers is killed."""
-    run, _ = run_campaign(write_config(tmp_path), executor="local", workers=2)
+    run, _ = run_campaign(write_config(tmp_path), overrides=Overrides("local", workers=2))
     assert outcome(run) == outcome(reference)
 
 
@@ -133,21 +133,6 @@ def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_pa
         assert np.array_equal(tensor.detach(), given[name].detach())
     moved = max(float((tensor - given[name]).detach().abs().max()) for name, tensor in models[1].parameters())
     assert 0 < moved < 1e-3
-
-
-def test_candidates_of_a_model_that_is_lost(ethanol_frames):
-    frames = [atoms.copy() for atoms in ethanol_frames[:20]]
-    scores = np.random.default_rng(0).permutation(20)
-    for atoms, score in zip(frames, scores, strict=True):
-        atoms.info["ntk_variance"] = float(score)
-
-    def kept(highest, wanted):
-        return [a.info["ntk_variance"] for a in not_lost(frames, set(), 0.0, highest, wanted)]
-
-    assert kept(9, wanted=10) == [score for score in scores if score <= 9]
-    # Too few to label: the least uncertain of the others as well.
-    assert kept(3, wanted=6) == [0, 1, 2, 3, 4, 5]
-    assert kept(-1, wanted=30) == list(range(20))
 
 
 def test_information_and_target_end_a_campaign(reference, tmp_path):

@@ -1,0 +1,227 @@
+"""What a campaign writes about itself: one type per file, checked when it is read.
+
+docs/run-directory.md describes the files, `adaptntk.campaign.layout` says where they are, and
+`adaptntk.labelers.record` has those of labels.
+"""
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptntk.errors import InputError
+from adaptntk.files import damaged, read_record, write_json, write_table
+from adaptntk.labelers.record import LabelRecord
+
+Array = NDArray[np.float64]
+
+FORMAT = 1
+
+
+class Record:
+    """A dataclass that is a JSON file."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Refuse what was edited or damaged in one line that names the file."""
+        return read_record(path, cls)
+
+    @classmethod
+    def read_if_there(cls, path: Path) -> Self | None:
+        return cls.read(path) if path.exists() else None
+
+    def write(self, path: Path) -> None:
+        write_json(path, asdict(self))  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(Record):
+    """``run.json``: the campaign that a run directory belongs to; ``inputs`` are SHA-256 of its files."""
+
+    format: int
+    adaptntk: str
+    name: str
+    created: str
+    config: dict[str, Any]
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        found = read_record(path, dict[str, Any]).get("format")
+        if found != FORMAT:
+            raise InputError(
+                f"{path.parent}: run.json has format {found}, this version of adaptntk reads {FORMAT}; use the one "
+                "that wrote it"
+            )
+        return super().read(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Record):
+    """``verdict.json``: why a campaign stopped, by a name in `adaptntk.campaign.verdict` and in a sentence."""
+
+    stop: bool = True
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TrajectoryRecord(Record):
+    """One simulation of an exploration and what ended it; None where it ran to its end."""
+
+    name: str
+    temperature: float
+    steps: int
+    frames: int
+    stopped_by: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Explored(Record):
+    """``explored.json``"""
+
+    trajectories: tuple[TrajectoryRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One chosen candidate: U when it was picked, and what its label was expected to tell."""
+
+    hash: str
+    number: int
+    score: float
+    information: float
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Picks that were labelled together; those of a later wave replace picks whose labels failed."""
+
+    picks: tuple[Pick, ...]
+
+
+@dataclass(frozen=True)
+class Picks(Record):
+    """``picks.json``"""
+
+    waves: tuple[Wave, ...] = ()
+
+    @property
+    def all(self) -> list[Pick]:
+        """In the order of picking."""
+        return [pick for wave in self.waves for pick in wave.picks]
+
+    def followed_by(self, picks: Iterable[Pick]) -> "Picks":
+        """With one more wave."""
+        return Picks((*self.waves, Wave(tuple(picks))))
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Labels so far by role, and structures that could not be labelled."""
+
+    train: int
+    valid: int
+    holdout: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """Errors on a set of structures, eV/Å and eV; each bound is passed with probability ``1 - confidence``."""
+
+    force_rmse: float
+    force_rmse_low: float
+    force_rmse_high: float
+    force_rmse_p99: float
+    energy_mae_per_atom: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundSummary(Record):
+    """``round.json``, written last: what the round achieved.
+
+    Args:
+        labels_spent: those that were given are not counted.
+        confidence: of the bounds on the errors.
+        coverage: of the bounds in ``holdout.csv``.
+        errors, test: on the hold-out structures, and on the user's test structures where there are any.
+        spearman: of uncertainty and error; None where it is not defined.
+        information_per_label: mean over the picks; None where nothing was picked.
+    """
+
+    round: int
+    labels: LabelCounts
+    labels_spent: int
+    confidence: float
+    coverage: float
+    errors: ErrorRecord
+    test: ErrorRecord | None = None
+    spearman: float | None = None
+    information_per_label: float | None = None
+
+    def write(self, path: Path) -> None:
+        content = asdict(self)
+        if self.test is None:
+            del content["test"]
+        write_json(path, content)
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """``holdout.csv``: errors of a round's model on the hold-out structures; what the model could not give is NaN."""
+
+    hash: Sequence[str]
+    force_error: Array
+    forces_uncertainty: Array
+    forces_error_bound: Array
+    energy_error: Array
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        try:
+            with path.open(newline="") as file:
+                rows = list(csv.DictReader(file))
+            names = [row["hash"] for row in rows]
+            columns = {
+                name: np.array([float(row[name] or "nan") for row in rows])
+                for name in ("force_error", "forces_uncertainty", "forces_error_bound", "energy_error")
+            }
+        except KeyError as error:
+            raise damaged(path, f"there is no column {error}") from None
+        except (OSError, ValueError, TypeError) as error:
+            raise damaged(path, error) from None
+        return cls(names, **columns)
+
+    def write(self, path: Path) -> None:
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        write_table(path, {name: [_cell(value) for value in column] for name, column in columns.items()})
+
+
+def _cell(value: str | float) -> str | float:
+    if isinstance(value, str):
+        return value
+    return float(value) if np.isfinite(value) else ""
+
+
+# What the ledger says of every label; the structure's file says the same.
+LEDGER = (
+    "hash", "round", "role", "chosen_by", "score", "information", "trajectory", "temperature", "step",
+    "label_seconds", "energy",
+)  # fmt: skip
+
+
+def write_ledger(path: Path, labels: Iterable[LabelRecord]) -> None:
+    """``ledger.csv``: one line per label, for people and spreadsheets."""
+    rows = sorted(labels, key=lambda label: (label.round, label.role, label.number))
+
+    def cells(name: str) -> list[object]:
+        values = [getattr(row, name) for row in rows]
+        return ["" if value is None else value for value in values]
+
+    write_table(path, {name: cells(name) for name in LEDGER})

@@ -1,0 +1,83 @@
+"""The labels before the first model."""
+
+from ase import Atoms
+
+from adaptntk.campaign.layout import ROLES, RoundDirectory, read_own
+from adaptntk.campaign.steps.driver import SPARE, Driver, marked
+from adaptntk.campaign.steps.label import label_random
+from adaptntk.core.calibration import MINIMUM_STRUCTURES
+from adaptntk.data.structures import read_structures, write_structures
+from adaptntk.data.xtb_md import build_molecule
+from adaptntk.errors import InputError
+from adaptntk.labelers.record import GIVEN, Origin, Role
+from adaptntk.md.exploration import displaced, normal_modes
+
+
+def begin(driver: Driver, here: RoundDirectory) -> None:
+    """Take the labels that are given, and buy new ones of structures near the starting ones."""
+    run, first = driver.run, driver.config.first
+    wanted = {role: getattr(first, role) for role in ROLES}
+    if driver.config.start.labelled is not None:
+        _take_given(driver)
+    missing = {role: wanted[role] - len(run.labelled(role)) for role in ROLES}
+    if not here.random.exists():
+        count = SPARE * sum(max(0, number) for number in missing.values())
+        write_structures(here.random, _near_the_start(driver, count))
+    supply = iter(read_own(here.random))
+    for role in ROLES:
+        label_random(driver, Origin(round=0, role=role, chosen_by="start", number=0), wanted[role], supply)
+    had = {role: len(run.labelled(role)) for role in ROLES}
+    if had["train"] < 2 or had["valid"] < MINIMUM_STRUCTURES or had["holdout"] < 2:
+        raise InputError(
+            f"too few first structures could be labelled to begin with ({had}); see {run.files.quarantine} for why"
+        )
+
+
+def _take_given(driver: Driver) -> None:
+    """Copy labels that the user has; what is not needed for hold-out and validation is learnt from."""
+    start, first = driver.config.start, driver.config.first
+    assert start.labelled is not None
+    frames = read_structures(start.labelled, start.energy_key, start.forces_key, labelled=True)
+    # Too few for all: half to learn from, the rest shared out.
+    test = min(first.holdout, len(frames) // 4)
+    valid = min(first.valid, len(frames) // 4)
+    for place, index in enumerate(driver.rng(0, 2).permutation(len(frames)).tolist()):
+        role: Role = "holdout" if place < test else "valid" if place < test + valid else "train"
+        atoms = marked(frames[index])
+        Origin(round=0, role=role, chosen_by=GIVEN, number=-len(frames) + place).mark(atoms)
+        path = driver.run.files.label(atoms.info["hash"])
+        if not path.exists():
+            write_structures(path, [atoms])
+
+
+def starting_structures(driver: Driver) -> list[Atoms]:
+    """Where simulations start."""
+    start = driver.config.start
+    if start.structures is not None:
+        return read_structures(start.structures)
+    if start.molecule is not None:
+        return [build_molecule(start.molecule)]
+    return driver.run.labelled("train", before=1)
+
+
+def _near_the_start(driver: Driver, count: int) -> list[Atoms]:
+    """Displaced starting structures, as many of each."""
+    if count <= 0:
+        return []
+    starts = starting_structures(driver)
+    found: list[Atoms] = []
+    for index, atoms in enumerate(starts):
+        samples = _samples(driver, atoms, -(-count // len(starts)), driver.seed(0, 10 + index))
+        for sample in samples:
+            sample.info["trajectory"] = f"start {index}, {driver.config.start.sampling.replace('_', ' ')}"
+        found += samples
+    return [marked(found[i]) for i in driver.rng(0, 3).permutation(len(found))[:count]]
+
+
+def _samples(driver: Driver, atoms: Atoms, count: int, seed: int) -> list[Atoms]:
+    start = driver.config.start
+    if start.sampling == "displacement":
+        return displaced(atoms, count, start.displacement, seed)
+    from tblite.ase import TBLite
+
+    return normal_modes(TBLite(method="GFN2-xTB", verbosity=0), atoms, count, start.temperature, seed)

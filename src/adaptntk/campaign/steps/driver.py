@@ -1,0 +1,95 @@
+"""What every step needs: the run directory, the configuration, and an executor that does the work."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+
+from adaptntk.campaign.config import Campaign
+from adaptntk.campaign.layout import RoundDirectory, RunDirectory
+from adaptntk.data.structures import read_structures, structure_hash
+from adaptntk.execution import run_limited
+from adaptntk.labelers.process import Request, label_structure
+from adaptntk.progress import Progress, silent
+
+# Structures from which the random labels are drawn, for each one wanted: what fails is replaced.
+SPARE = 5
+
+
+class Driver:
+    """Sends work to an executor, and shows how it gets on."""
+
+    def __init__(self, run: RunDirectory, config: Campaign, executor: Executor, progress: Progress = silent) -> None:
+        self.run = run
+        self.config = config
+        self.executor = executor
+        self.progress = progress
+
+    def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """One piece of work."""
+        return self._submit(function, *arguments).result()
+
+    def map(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], what: str) -> list[Any]:
+        """Many, side by side; results in the order of the jobs."""
+        return self._finish([self._submit(function, *arguments) for arguments in jobs], what)
+
+    def label(self, frames: Sequence[Atoms]) -> None:
+        """Label structures, or put them into quarantine; those that are settled cost nothing."""
+        requests = [Request(self.config.label.spec, atoms, self.run.path) for atoms in frames]
+        waiting = [request for request in requests if not request.settled]
+        self._finish([self.executor.submit(label_structure, request) for request in waiting], "labels")
+
+    def seed(self, number: int, what: int) -> int:
+        """Another seed for everything that is random."""
+        return int(np.random.SeedSequence([self.config.seed, number, what]).generate_state(1)[0])
+
+    def rng(self, number: int, what: int) -> np.random.Generator:
+        """A generator of its own for everything that is drawn or shuffled."""
+        return np.random.default_rng([self.config.seed, number, what])
+
+    def test_structures(self) -> list[Atoms]:
+        """Labelled structures that the user set apart; often there are none."""
+        start = self.config.start
+        if self.config.test is None:
+            return []
+        return read_structures(self.config.test, start.energy_key, start.forces_key, labelled=True)
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        return self.executor.submit(run_limited, self.config.threads, function, *arguments)
+
+    def _finish(self, futures: Sequence[Future[Any]], what: str) -> list[Any]:
+        for future in self.progress(as_completed(futures), what, len(futures)):
+            future.result()
+        return [future.result() for future in futures]
+
+
+class Clock:
+    """Sums the time of steps that come in turns."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def of(self, step: str) -> Iterator[None]:
+        """Count what is done now as part of that step."""
+        began = time.perf_counter()
+        yield
+        self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - began
+
+
+@contextmanager
+def timed(here: RoundDirectory) -> Iterator[Clock]:
+    """A clock whose times are written down once all that it timed is complete."""
+    clock = Clock()
+    yield clock
+    here.add_seconds(clock.seconds)
+
+
+def marked(atoms: Atoms) -> Atoms:
+    """The structure with its hash."""
+    atoms.info["hash"] = structure_hash(atoms)
+    return atoms

@@ -1,0 +1,96 @@
+"""How a simulation is watched: one set of settings for ``adaptntk md`` and for campaigns."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ase import Atoms
+
+from adaptntk.core.calibration import Calibration, check_coverage
+from adaptntk.errors import InputError
+from adaptntk.md.exploration import SCORE, score_of
+from adaptntk.md.physical_rules import PHYSICAL_RULES
+from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule, UncertaintyRule
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What ends a simulation, and which of its frames are candidates for labels.
+
+    Args:
+        coverage: a frame alarms when its score passes the conformal threshold at this coverage; also the probability
+            stated for the bound of the force error.
+        max_error: a frame alarms instead when that bound passes this level, eV/Å.
+        patience: alarms until a run ends.
+        lost: a frame beyond this multiple of an alarm's threshold ends a run at once, and is no candidate.
+        keep_going: never end a run because of its uncertainty, only when it breaks down.
+        above: candidates pass the conformal threshold at this coverage; that of the alarm when None, any for 0.
+        early: for models that are still being learnt: the level of errors is watched besides the score, not instead
+            of it, and not at all while the model can keep it nowhere.
+    """
+
+    coverage: float = 0.99
+    max_error: float | None = None
+    patience: int = 5
+    lost: float = 2.0
+    keep_going: bool = False
+    above: float | None = None
+    early: bool = False
+
+    def __post_init__(self) -> None:
+        check_coverage(self.coverage)
+
+    def rules(self, calibration: Calibration | None) -> list[Rule]:
+        """What must not happen; refused if this calibration cannot tell."""
+        found = [*PHYSICAL_RULES, *self._alarms(calibration)]
+        for rule in found:
+            rule.check_calibration(calibration)
+        return found
+
+    def _alarms(self, calibration: Calibration | None) -> list[UncertaintyRule]:
+        if self.keep_going:
+            return []
+        level = self._level(calibration)
+        return [self._score_rule] if level is None else [self._score_rule, level] if self.early else [level]
+
+    @property
+    def _score_rule(self) -> UncertaintyRule:
+        return ConformalThreshold(self.coverage, self.patience, lost=self.lost)
+
+    def _level(self, calibration: Calibration | None) -> UncertaintyRule | None:
+        if self.max_error is None:
+            return None
+        level = ErrorLevel(self.max_error, self.coverage, self.patience, lost=self.lost)
+        if self.early:
+            try:
+                level.check_calibration(calibration)
+            except InputError as error:
+                log.warning("not watched in this round: %s", error)
+                return None
+        return level
+
+    def threshold(self, calibration: Calibration | None) -> float | None:
+        """The raw score that a candidate passes; None for any."""
+        if calibration is None or self.above == 0:
+            return None
+        if self.above is None:
+            return self._score_rule.threshold(calibration)
+        return calibration.variance_threshold(self.above)
+
+    def not_lost(self, frames: Iterable[Atoms], calibration: Calibration | None, key: str = SCORE) -> list[Atoms]:
+        """Frames within reach of what the model knows; ``key`` is the name of the raw score in ``info``.
+
+        A model that has lost its way breaks bonds that would hold. Such frames are the most uncertain of all, but the
+        next model learns more from where this one begins to be wrong.
+        """
+        if calibration is None:
+            return list(frames)
+        rules = {rule.name: rule for rule in [self._score_rule, *self._alarms(calibration)]}.values()
+        limits = [(rule, self.lost * rule.threshold(calibration)) for rule in rules]
+        return [
+            frame
+            for frame in frames
+            if all(rule.score(score_of(frame, key), calibration) <= limit for rule, limit in limits)
+        ]
