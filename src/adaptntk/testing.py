@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from ase import Atoms
 
+from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import Posterior
-from adaptntk.core.selection.problem import Constraints, Selection
-from adaptntk.core.selection.registry import Problem
+from adaptntk.core.selection.problem import Constraints, Problem, Selection
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.uncertainty.method import Assessment, Method, MethodState
@@ -63,21 +63,26 @@ def check_method(method: Method, structures: Sequence[Atoms], pointwise: bool = 
         assert np.isclose(alone, found.score[1], rtol=1e-2, atol=tolerance), "a single structure must score as in a set"
 
 
-def check_acquisition(selector: Callable[[Problem], Selection]) -> None:
+def check_rule(rule: Callable[[Problem], Selection]) -> None:
     """Verify that a rule for choosing batches keeps the contract of a selector.
 
-    It is tried on random features: whatever it prefers, it must return so many different candidates with finite
-    scores, respect what is excluded and the limit per group, be the same when asked again, leave its input alone, and
-    refuse what cannot be satisfied.
+    It is tried on random features, with one row and with several rows per structure: whatever it prefers, it must
+    return so many different candidates with finite scores, respect what is excluded and the limit per group, be the
+    same when asked again, leave its input alone, and refuse what cannot be satisfied.
     """
+    for rows, asked in ((1, 1), (3, 2)):
+        _check_rule(rule, rows, asked)
+
+
+def _check_rule(rule: Callable[[Problem], Selection], rows: int, asked: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(100, 6, generator=generator, dtype=torch.float64)
-    training, candidates = rows[:30], rows[30:]
-    copies = training.clone(), candidates.clone()
+    values = torch.randn(100, rows, 12, generator=generator, dtype=torch.float64)
+    training, candidates = TensorBlocks(values[:30], asked), TensorBlocks(values[30:], asked)
+    before = values.clone()
     posterior = Posterior.fit(training, 0.1)
 
     def choose(count: int, constraints: Constraints) -> Selection:
-        return selector(Problem.of_features(posterior, training, candidates, count, constraints, seed=3))
+        return rule(Problem.of_features(posterior, training, candidates, count, constraints, seed=3))
 
     excluded = [index % 3 == 0 for index in range(len(candidates))]
     groups = [index % 7 for index in range(len(candidates))]
@@ -91,7 +96,7 @@ def check_acquisition(selector: Callable[[Problem], Selection]) -> None:
             assert choose(count, constraints).indices == found.indices, "the same seed must give the same picks"
     assert not any(excluded[index] for index in found.indices), "an excluded candidate was picked"
     assert max(np.bincount([groups[index] for index in found.indices])) <= 2, "too many picks of one group"
-    assert all(torch.equal(a, b) for a, b in zip(copies, (training, candidates), strict=True)), "the input was changed"
+    assert torch.equal(values, before), "the input was changed"
     try:
         choose(len(candidates), Constraints(excluded))
     except InputError:

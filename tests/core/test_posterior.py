@@ -3,20 +3,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptntk.core.blocks import TensorBlocks, join
 from adaptntk.core.posterior import (
     DualPosterior,
     Posterior,
     RidgePath,
     fit_posterior,
     principal_plane,
+    sequential_variances,
 )
 from adaptntk.errors import IndefiniteMatrixError
+from tests.core.selection.rules import blocks, naive_variance
 
-
-def naive_scores(train, queries, lam):
-    """Eq. 5 to the letter, with an explicit inverse."""
-    C = train.T @ train + lam * torch.eye(train.shape[1], dtype=torch.float64)
-    return lam * torch.einsum("ip,pq,iq->i", queries, torch.linalg.inv(C), queries)
+FORMS = [Posterior, DualPosterior]
 
 
 def problem(seed, n, m, p):
@@ -36,7 +35,7 @@ ridges = st.floats(1e-5, 10.0)
 @given(data=problems, lam=ridges)
 def test_primal_and_dual_equal_the_definition(data, lam):
     train, queries = data
-    expected = naive_scores(train, queries, lam)
+    expected = naive_variance(train, queries, lam)
     for form in (Posterior, DualPosterior):
         assert torch.allclose(form.fit(train, lam).variance(queries), expected, rtol=1e-8, atol=1e-11)
     assert torch.allclose(RidgePath(train).variances(queries, [lam])[0], expected, rtol=1e-8, atol=1e-11)
@@ -111,7 +110,7 @@ def test_ridge_path_for_a_grid(features):
         path = RidgePath(rows)
         lams = [path.lam(alpha) for alpha in (1e-6, 1e-3, 1e-1)]
         for lam, scores in zip(lams, path.variances(queries, lams), strict=True):
-            assert torch.allclose(scores, naive_scores(rows, queries, lam), rtol=1e-7, atol=1e-10)
+            assert torch.allclose(scores, naive_variance(rows, queries, lam), rtol=1e-7, atol=1e-10)
 
 
 def test_relative_ridge_is_the_mean_squared_norm(features):
@@ -129,7 +128,7 @@ def test_float32_rows_are_handled_in_float64(features):
     train, queries, lam = features
     scores = Posterior.fit(train.float(), lam).variance(queries.float())
     assert scores.dtype == torch.float64
-    expected = naive_scores(train.float().double(), queries.float().double(), lam)
+    expected = naive_variance(train.float().double(), queries.float().double(), lam)
     assert torch.allclose(scores, expected, rtol=1e-8)
 
 
@@ -150,7 +149,7 @@ def test_a_numerically_singular_matrix_is_named_as_such():
 @pytest.mark.parametrize(
     ("rows", "lam", "message"),
     [
-        (torch.zeros(3), 1.0, "matrix of rows"),
+        (torch.zeros(3), 1.0, "rows or blocks of rows"),
         (torch.zeros(3, 2), 0.0, "lam and alpha must be positive"),
         (torch.tensor([[1.0, 2.0], [float("nan"), 0.0]]), 1.0, "row 1 are not finite"),
     ],
@@ -168,3 +167,36 @@ def test_principal_plane_keeps_the_largest_spread():
     for shown in (rows, torch.cat([rows, torch.zeros(40, 60, dtype=torch.float64)], dim=1)):
         plane = torch.from_numpy(principal_plane(shown))
         assert torch.allclose(plane.norm(dim=0), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_the_score_of_a_structure_is_the_sum_over_the_rows_asked_about(form, asked):
+    train, queries = blocks(0, 8), blocks(1, 30, asked=asked)
+    expected = naive_variance(train, queries, 0.1)
+    assert torch.allclose(form.fit(train, 0.1).variance(queries), expected, rtol=1e-10)
+    assert torch.allclose(RidgePath(train).variances(queries, [0.1, 1.0])[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_conditioning_on_blocks_is_refitting_with_them(form):
+    train, new, queries = blocks(0, 8), blocks(1, 4), blocks(2, 30, asked=2)
+    before = form.fit(train, 0.1)
+    together = form.fit(join(train, new.tensor), 0.1).variance(queries)
+    assert torch.allclose(before.condition(new).variance(queries), together, rtol=1e-10)
+    assert (together <= before.variance(queries) + 1e-12).all()
+    # In whatever order they come.
+    one_by_one = before.condition(new.tensor[2:]).condition(new.tensor[:2])
+    assert torch.allclose(one_by_one.variance(queries), together, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("asked", [1, 3])
+def test_sequential_variances_are_those_of_refitting_after_each(form, asked):
+    train, picks = blocks(0, 8), blocks(1, 6, asked=asked)
+    posterior = form.fit(train, 0.05)
+    expected = []
+    for index in range(len(picks)):
+        now = posterior.condition(picks.tensor[:index]) if index else posterior
+        expected.append(float(now.variance(TensorBlocks(picks.tensor[index : index + 1], asked))))
+    assert sequential_variances(posterior, picks).tolist() == pytest.approx(expected, rel=1e-9)

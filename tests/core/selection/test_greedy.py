@@ -1,3 +1,5 @@
+"""The sequential rule against refitting from scratch after every pick, and against bmdal_reg."""
+
 import itertools
 
 import numpy as np
@@ -7,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptntk.core.posterior import DualPosterior, Posterior
-from adaptntk.core.selection import greedy as acquisition
-from adaptntk.core.selection.problem import Constraints, Problem
-from adaptntk.core.selection.registry import SELECTORS
-from adaptntk.errors import InputError
-from tests.core.selection.rules import greedy, select, top_b
+from adaptntk.core.selection import greedy as module
+from adaptntk.core.selection.problem import Problem
+from tests.core.selection.rules import blocks, greedy, naive_variance, select, top_b
 
 
 def naive_greedy(train, candidates, lam, count):
@@ -55,22 +55,38 @@ def test_redundant_pools_equal_recomputation(seed, clusters, spread):
     centres = torch.randn(clusters, 12, generator=generator, dtype=torch.float64)
     rows = centres[torch.randint(clusters, (140,), generator=generator)]
     rows = rows + spread * torch.randn(140, 12, generator=generator, dtype=torch.float64)
-    before = acquisition._FIRST_BLOCK
-    acquisition._FIRST_BLOCK = 2
+    before = module._FIRST_BLOCK
+    module._FIRST_BLOCK = 2
     try:
         selection = greedy(Posterior.fit(rows[:20], 0.1), rows[20:], 30)
     finally:
-        acquisition._FIRST_BLOCK = before
+        module._FIRST_BLOCK = before
     picks, scores = naive_greedy(rows[:20], rows[20:], 0.1, 30)
     assert selection.indices == picks
     assert np.allclose(selection.scores, scores, rtol=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), rows=st.integers(1, 4), lam=st.sampled_from([1e-3, 0.1]), count=st.integers(1, 8))
+def test_whole_blocks_are_learnt(seed, rows, lam, count):
+    asked = 1 + seed % rows
+    train, pool = blocks(seed, 5, rows, asked), blocks(seed + 1, 40, rows, asked)
+    found = select("adaptntk", Posterior.fit(train, lam), train, pool, count)
+    picks, scores = [], []
+    for _ in range(count):
+        u = naive_variance(torch.cat([train.tensor, pool.tensor[picks]]), pool, lam)
+        u[picks] = -torch.inf
+        picks.append(int(u.argmax()))
+        scores.append(float(u.max()))
+    assert found.indices == picks
+    assert np.allclose(found.scores, scores, rtol=1e-8)
 
 
 def test_few_candidates_are_touched_on_a_varied_pool(features):
     train, _, lam = features
     generator = torch.Generator().manual_seed(1)
     candidates = torch.randn(5000, 40, generator=generator, dtype=torch.float64) * train.std(0)
-    scores = acquisition.FallingScores(Problem.of_features(Posterior.fit(train, lam), train, candidates, 10))
+    scores = module.FallingScores(Problem.of_features(Posterior.fit(train, lam), train, candidates, 10))
     everyone = torch.ones(len(candidates), dtype=torch.bool)
     for _ in range(10):
         index, _ = scores.best(everyone)
@@ -80,38 +96,27 @@ def test_few_candidates_are_touched_on_a_varied_pool(features):
 
 
 def test_large_pool_gives_the_picks_of_recomputation():
+    """Larger than a part that is worked on at a time."""
     generator = torch.Generator().manual_seed(1)
-    rows = torch.randn(20_300, 128, generator=generator, dtype=torch.float64)
-    rows *= torch.logspace(0, -2, 128, dtype=torch.float64)
-    selection = greedy(Posterior.fit(rows[:300], 1e-2), rows[300:], 50)
-    assert selection.indices == naive_greedy(rows[:300], rows[300:], 1e-2, 50)[0]
+    rows = torch.randn(10_300, 96, generator=generator, dtype=torch.float64)
+    rows *= torch.logspace(0, -2, 96, dtype=torch.float64)
+    selection = greedy(Posterior.fit(rows[:300], 1e-2), rows[300:], 25)
+    assert selection.indices == naive_greedy(rows[:300], rows[300:], 1e-2, 25)[0]
 
 
-def test_picks_of_bmdal_maxdet(features, monkeypatch):
-    """MaxDet with the training posterior in the reference implementation of Holzmüller et al. (2023)."""
-    monkeypatch.setattr(np, "Inf", np.inf, raising=False)  # the package was written for NumPy 1
-    from bmdal_reg.bmdal.feature_data import TensorFeatureData
-    from bmdal_reg.bmdal.feature_maps import IdentityFeatureMap
-    from bmdal_reg.bmdal.features import Features
-    from bmdal_reg.bmdal.selection import MaxDetSelectionMethod
-
+def test_picks_of_bmdal_maxdet(features, bmdal):
+    """MaxDet with the training posterior."""
+    selection, wrap = bmdal
     train, candidates, lam = features
-    wrap = lambda rows: Features(IdentityFeatureMap(n_features=rows.shape[1]), TensorFeatureData(rows))  # noqa: E731
     posterior = Posterior.fit(train, lam)
     whitened = posterior.whiten(candidates)
     # Their posterior kernel, here as whitened features, and lam as the noise on the diagonal.
-    oracle = MaxDetSelectionMethod(wrap(whitened), wrap(whitened[:1]), noise_sigma=lam**0.5, verbosity=0)
+    ridge = {"noise_sigma": lam**0.5, "verbosity": 0}
+    oracle = selection.MaxDetSelectionMethod(wrap(whitened), wrap(whitened[:1]), **ridge)
     assert greedy(posterior, candidates, 60).indices == oracle.select(60).tolist()
     # The same from raw features: their kernel conditions on the training rows one after the other.
-    joint = MaxDetSelectionMethod(wrap(candidates), wrap(train), sel_with_train=True, noise_sigma=lam**0.5, verbosity=0)
+    joint = selection.MaxDetSelectionMethod(wrap(candidates), wrap(train), sel_with_train=True, **ridge)
     assert greedy(posterior, candidates, 60).indices == joint.select(60).tolist()
-
-
-def test_one_pick_is_the_top_score(features):
-    train, candidates, lam = features
-    posterior = Posterior.fit(train, lam)
-    best = int(posterior.variance(candidates).argmax())
-    assert greedy(posterior, candidates, 1).indices == top_b(posterior, candidates, 1).indices == [best]
 
 
 def test_a_planted_duplicate_is_worth_less_after_its_twin(features):
@@ -142,55 +147,3 @@ def test_all_candidates_can_be_taken(features):
     selection = greedy(Posterior.fit(train, lam), candidates[:10], 10)
     assert sorted(selection.indices) == list(range(10))
     assert selection.gaps[-1] == float("inf")
-
-
-@pytest.mark.parametrize("method", SELECTORS)
-def test_constraints_hold_for_every_method(features, method):
-    train, candidates, lam = features
-    posterior = Posterior.fit(train, lam)
-    excluded = [index % 2 == 0 for index in range(len(candidates))]
-    groups = [index % 11 for index in range(len(candidates))]
-    chosen = select(method, posterior, train, candidates, 20, Constraints(excluded, 0.0, groups, 2), seed=4).indices
-    assert len(set(chosen)) == 20
-    assert all(index % 2 for index in chosen)
-    assert max(np.bincount([groups[index] for index in chosen])) <= 2
-
-
-@pytest.mark.parametrize("method", SELECTORS)
-def test_min_separation_holds_between_all_picks(features, method):
-    train, candidates, lam = features
-    posterior = Posterior.fit(train, lam)
-    chosen = select(method, posterior, train, candidates, 12, Constraints(min_separation=0.7), seed=4).indices
-    cross = posterior.covariance(candidates[chosen], candidates[chosen])
-    total = cross.diagonal()[:, None] + cross.diagonal()[None]
-    separation = (total - 2 * cross) / total
-    assert (separation[~torch.eye(12, dtype=torch.bool)] >= 0.7).all()
-
-
-def test_random_is_seeded(features):
-    train, candidates, lam = features
-    posterior = Posterior.fit(train, lam)
-    draw = lambda seed: select("random", posterior, train, candidates, 9, seed=seed).indices  # noqa: E731
-    assert draw(1) == draw(1)
-    assert draw(1) != draw(2)
-
-
-@pytest.mark.parametrize("method", SELECTORS)
-def test_too_few_candidates(features, method):
-    train, candidates, lam = features
-    posterior = Posterior.fit(train, lam)
-    with pytest.raises(InputError, match="only 5 candidates"):
-        select(method, posterior, train, candidates[:5], 6)
-    with pytest.raises(InputError, match="only 1 of the 3 structures"):
-        select(method, posterior, train, candidates, 3, Constraints(min_separation=3.0))
-    for count in (0, -3):
-        with pytest.raises(InputError, match="at least one"):
-            select(method, posterior, train, candidates, count)
-    with pytest.raises(InputError, match="allow at least one"):
-        select(method, posterior, train, candidates, 3, Constraints(groups=[0] * len(candidates), per_group_max=0))
-
-
-def test_unknown_method(features):
-    train, candidates, lam = features
-    with pytest.raises(InputError, match="choose one of adaptntk, topb, lcmd"):
-        select("best", Posterior.fit(train, lam), train, candidates, 3)

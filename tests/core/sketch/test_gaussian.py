@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from adaptntk.core.posterior import RidgePath
-from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
+from adaptntk.core.sketch.gaussian import GaussianSketch
 from adaptntk.core.sketch.quality import sketch_error
-from adaptntk.core.sketch.registry import make_sketch
 
 
 def reference_entry(seed: int, row: int, column: int) -> float:
@@ -125,13 +124,6 @@ def test_sketch_error_falls_like_one_over_sqrt_p():
     slope = np.polyfit(np.log(dims), np.log(errors), 1)[0]
     assert -0.65 < slope < -0.4
     assert errors[-1] < 0.2
-
-
-def test_make_sketch():
-    assert make_sketch("gaussian", 64, 3) == GaussianSketch(64, 3)
-    assert make_sketch("none", 64) == NoSketch()
-    with pytest.raises(ValueError, match="unknown sketch"):
-        make_sketch("fourier", 64)
 
 
 @pytest.mark.parametrize("dim", [0, 7, 2**22])

@@ -12,7 +12,6 @@ from adaptntk.core.posterior import RidgePath
 from adaptntk.core.sketch.counter_hash import hash_number
 from adaptntk.core.sketch.gaussian import GaussianSketch
 from adaptntk.core.sketch.quality import sketch_error
-from adaptntk.core.sketch.registry import SKETCHES, make_sketch, sketch_spec
 from adaptntk.core.sketch.structured import SparseSignSketch, SRHTSketch, _Scatter, hadamard_transform
 
 KINDS = [SparseSignSketch, SRHTSketch]
@@ -49,7 +48,7 @@ def test_rows_of_the_srht_are_orthogonal_without_the_scatter():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(cuts=st.lists(st.integers(1, 2999), max_size=4), dim=st.sampled_from([2, 30, 64]))
 def test_any_division_into_columns_gives_the_same_projection(kind, cuts, dim):
     rows = torch.randn(3, 3000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -71,7 +70,7 @@ def test_columns_far_out(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_inner_products_are_kept_as_well_as_by_a_gaussian(kind):
     generator = torch.Generator().manual_seed(0)
-    a, b = torch.randn(2, 5000, dtype=torch.float64, generator=generator)
+    a, b = torch.randn(2, 1500, dtype=torch.float64, generator=generator)
     b = 0.5 * a + b
     exact = float(a @ b)
     scale = float(a.norm() * b.norm())
@@ -131,15 +130,6 @@ def test_the_numbers_never_change():
 
 
 FROZEN = {"sparse": [1.5, -18.5, 50.5, 23.5], "srht": [84.0, -52.0, -88.0, 102.0]}
-
-
-def test_sketches_by_name():
-    for kind in SKETCHES:
-        sketch = make_sketch(kind, 64, 3)
-        assert sketch.kind == kind
-        assert make_sketch(**sketch_spec(sketch, 100)) == sketch
-    assert make_sketch("srht", 64, 3) != make_sketch("sparse", 64, 3)
-    assert make_sketch("srht", 64, 3) != make_sketch("srht", 64, 4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

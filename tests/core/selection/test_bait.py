@@ -1,0 +1,94 @@
+"""BAIT against the definition, every gain from a refitted posterior, and against bmdal_reg."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptntk.core.blocks import TensorBlocks, as_blocks
+from adaptntk.core.posterior import DualPosterior, Posterior
+from adaptntk.core.selection import bait as module
+from adaptntk.errors import InputError
+from tests.core.selection.rules import blocks, naive_variance, select
+
+
+def bait(posterior, train, pool, count):
+    return select("bait", posterior, train, pool, count)
+
+
+def naive_bait(train, pool, lam, count):
+    train, pool = as_blocks(train), as_blocks(pool)
+    everything = TensorBlocks(torch.cat([train[:], pool[:]]), pool.asked)
+
+    def total(picks):
+        known = torch.cat([train[:], pool[torch.tensor(picks, dtype=torch.int64)]])
+        return float(naive_variance(known, everything, lam).sum())
+
+    picks = []
+    for _ in range(2 * count):
+        totals = [np.inf if i in picks else total([*picks, i]) for i in range(len(pool))]
+        picks.append(int(np.argmin(totals)))
+    while len(picks) > count:
+        picks.pop(int(np.argmin([total(picks[:i] + picks[i + 1 :]) for i in range(len(picks))])))
+    return picks
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 999), lam=st.sampled_from([1e-3, 0.1, 1.0]))
+def test_it_is_what_it_says(seed, lam):
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(34, 5, generator=generator, dtype=torch.float64)
+    train, pool = rows[:10], rows[10:]
+    assert bait(Posterior.fit(train, lam), train, pool, 4).indices == naive_bait(train, pool, lam, 4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("asked", [1, 2])
+def test_whole_blocks_count(seed, asked):
+    train, pool = blocks(seed, 4, 2, asked, width=8), blocks(seed + 50, 16, 2, asked, width=8)
+    assert bait(Posterior.fit(train, 0.1), train, pool, 3).indices == naive_bait(train, pool, 0.1, 3)
+
+
+@pytest.mark.parametrize("lam", [1e-4, 1e-6, 1e-7])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_right_ones_are_dropped_with_a_small_ridge(seed, lam):
+    """Directions that nothing has resolved, far outliers, and fewer dimensions than picks."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(50, 12, generator=generator, dtype=torch.float64)
+    rows[10:18] *= 10
+    train, pool = rows[:10], rows[10:]
+    assert bait(Posterior.fit(train, lam), train, pool, 8).indices == naive_bait(train, pool, lam, 8)
+
+
+def test_the_gain_is_the_fall_of_the_summed_variance(features, monkeypatch):
+    monkeypatch.setattr(module, "OVERSELECTION", 1)  # so that nothing is dropped
+    train, pool, lam = features
+    posterior = Posterior.fit(train, lam)
+    everything = torch.cat([train, pool])
+    found = bait(posterior, train, pool, 3)
+    for place in range(3):
+        before, after = (posterior.condition(pool[found.indices[:n]]) for n in (place, place + 1))
+        fall = before.variance(everything).sum() - after.variance(everything).sum()
+        assert found.scores[place] == pytest.approx(float(fall), rel=1e-6)
+
+
+def test_picks_of_bmdal(features, bmdal):
+    """On posterior features."""
+    selection, wrap = bmdal
+    train, pool, lam = features
+    posterior = Posterior.fit(train, lam)
+    oracle = selection.BaitFeatureSpaceSelectionMethod(
+        wrap(posterior.whiten(pool)),
+        wrap(posterior.whiten(train)),
+        noise_sigma=lam**0.5,
+        verbosity=0,
+        overselection_factor=2.0,
+    )
+    assert set(bait(posterior, train, pool, 20).indices) == set(oracle.select(20).tolist())
+
+
+def test_it_needs_a_sketch(features):
+    train, pool, lam = features
+    with pytest.raises(InputError, match="needs sketched features"):
+        bait(DualPosterior.fit(train, lam), train, pool, 3)
