@@ -267,12 +267,12 @@ def test_a_network_of_millions_of_parameters(ethanol_frames):
     from dataclasses import replace
 
     from adaptntk.core.sketch.gaussian import GaussianSketch
-    from adaptntk.features.energy_gradients import extract_features
+    from adaptntk.features.energy_gradients import EnergyGradients
 
     wide = replace(TINY, hidden_irreps="512x0e + 512x1o", radial_mlp=(64, 64))
     reference = EnergyReference((1, 6, 8), (0.0,) * 3, 1.0, 0.0)
     potential = MACEPotential(build_network(wide, reference, 8.0, torch.float32, 0), "0" * 64)
     assert parameter_count(potential) > 3_000_000
-    rows = extract_features(potential, ethanol_frames[:2], GaussianSketch(16), memory_budget=2**27)
+    rows = EnergyGradients(GaussianSketch(16)).extract(potential, ethanol_frames[:2], memory_budget=2**27)
     assert torch.isfinite(rows).all()
-    assert rows.shape == (2, 16)
+    assert rows.shape == (2, 1, 16)

@@ -39,7 +39,7 @@ def test_contract(potential, ethanol_frames):
 
 
 def test_the_whole_way(potential, parts, tmp_path):
-    fitted = fit(GivenModel(parts["train"], parts["valid"], potential=potential))
+    fitted = fit(GivenModel(parts["train"], parts["valid"], potential=potential), options={"sketch": "none"})
     scores = fitted.score(parts["pool"])
     assert np.isfinite(scores.sigma).all()
     assert len(fitted.select(parts["pool"], 5).indices) == 5
