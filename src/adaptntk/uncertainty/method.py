@@ -1,7 +1,7 @@
 """What every uncertainty method offers, so that all are fitted, scored and compared in the same way."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
@@ -97,11 +97,30 @@ class Method(Protocol):
 
 
 class ScoresOnly:
-    """What methods without features declare: inherit from it."""
+    """A method without features, as a frozen dataclass: inherit from it.
+
+    Its fields are its state: potentials, tensors, and numbers or strings.
+    """
 
     Options: Any = NoOptions
     uses_training_labels = True
     features = None
+
+    def state(self) -> MethodState:
+        """The fields, by what they are."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        settings = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
+        networks = [value for name, value in values.items() if name not in tensors and name not in settings]
+        return MethodState(tuple(networks), tensors, settings)
+
+    @classmethod
+    def restore(cls, state: MethodState) -> Self:
+        """From the fields."""
+        known = state.tensors | state.settings
+        networks = iter(state.networks)
+        names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: known[name] if name in known else next(networks) for name in names})
 
 
 def spread_of_forces(predictions: Sequence[list[Array]]) -> tuple[Array, list[Array]]:

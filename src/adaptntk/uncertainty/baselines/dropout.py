@@ -58,11 +58,6 @@ class Dropout(ScoresOnly):
         energies = np.mean([predicted.energies for predicted in predictions], axis=0)
         return Assessment(spread, "std", energies, forces)
 
-    def state(self) -> MethodState:
-        return MethodState((self.potential,), settings={"rate": self.rate, "passes": self.passes, "seed": self.seed})
-
     @classmethod
     def restore(cls, state: MethodState) -> "Dropout":
-        settings = state.settings
-        potential = state.networks[0].with_dropout(settings["rate"])
-        return cls(potential, settings["rate"], settings["passes"], settings["seed"])
+        return cls(state.networks[0].with_dropout(state.settings["rate"]), **state.settings)

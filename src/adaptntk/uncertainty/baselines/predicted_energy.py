@@ -9,7 +9,7 @@ from ase import Atoms
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.method import Assessment, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -35,10 +35,3 @@ class PredictedEnergy(ScoresOnly):
         predicted = self.potential.predict(structures, batch_size, progress)
         score = np.maximum(predicted.energies / structure_sizes(structures) - self.lowest, 0.0)
         return Assessment(score, "variance", predicted.energies, predicted.forces)
-
-    def state(self) -> MethodState:
-        return MethodState((self.potential,), settings={"lowest": self.lowest})
-
-    @classmethod
-    def restore(cls, state: MethodState) -> "PredictedEnergy":
-        return cls(state.networks[0], state.settings["lowest"])

@@ -10,7 +10,7 @@ from ase import Atoms
 from adaptntk.data.structures import structure_hash
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.method import Assessment, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -31,13 +31,6 @@ class RandomNumbers(ScoresOnly):
         predicted = self.potential.predict(structures, batch_size, progress)
         score = np.array([_number(self.seed, structure_hash(atoms)) for atoms in structures])
         return Assessment(score, "variance", predicted.energies, predicted.forces)
-
-    def state(self) -> MethodState:
-        return MethodState((self.potential,), settings={"seed": self.seed})
-
-    @classmethod
-    def restore(cls, state: MethodState) -> "RandomNumbers":
-        return cls(state.networks[0], state.settings["seed"])
 
 
 def _number(seed: int, identity: str) -> float:
