@@ -1,6 +1,5 @@
 """Work in several processes: the same results, the first failure told, no orphans."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import pytest
 
 from adaptntk.errors import InputError
 from adaptntk.execution import choose_workers, run_jobs
-from adaptntk.files import locked
 
 
 def square(number):
@@ -76,17 +74,3 @@ def alive(process: int) -> bool:
             return file.read().split()[2] != "Z"
     except OSError:
         return False
-
-
-def test_a_lock_is_let_go_when_its_holder_dies(tmp_path):
-    with locked(tmp_path), pytest.raises(InputError, match="another process"), locked(tmp_path):
-        pass
-    with locked(tmp_path):
-        pass
-    child = os.fork()
-    if child == 0:
-        with locked(tmp_path):
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    with locked(tmp_path):
-        pass

@@ -1,7 +1,6 @@
 """Writing files so that they are complete or absent."""
 
 import csv
-import fcntl
 import json
 import os
 import tempfile
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from adaptntk.errors import InputError
@@ -65,33 +65,41 @@ def check_folder(folder: str | Path) -> None:
 
 
 @contextmanager
-def locked(folder: str | Path) -> Iterator[None]:
-    """Keep everyone else out of a folder for as long as this lasts; the system lets go when a process dies."""
-    path = make_folder(folder) / ".lock"
+def locked(folder: str | Path, wait: bool = False, name: str = ".lock") -> Iterator[None]:
+    """Keep everyone else out of a folder for as long as this lasts; the system lets go when a process dies.
+
+    Where the file system has no locks, a marker file stands in. One that a broken machine left behind has to be
+    removed by hand.
+
+    Args:
+        wait: for whoever is there, instead of refusing.
+        name: of the lock, where a folder has several.
+    """
+    lock = FileLock(make_folder(folder) / name)
     try:
-        file = path.open("a")
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(f"{folder}: another process is working there; wait for it or stop it") from None
+        lock.acquire(blocking=wait)
+    except Timeout:
+        raise InputError(f"{folder}: another process is working there; wait for it or stop it") from None
+    except (OSError, NotImplementedError) as error:
+        raise InputError(f"cannot lock {folder}: {getattr(error, 'strerror', None) or error}") from None
+    try:
         yield
+    finally:
+        lock.release()
 
 
-def is_locked(folder: str | Path) -> bool:
-    """Does a process hold the folder's lock? Told by trying a shared one, which is let go at once."""
-    try:
-        file = (Path(folder) / ".lock").open()
-    except OSError:
+def is_locked(folder: str | Path) -> bool | None:
+    """Does a process hold the folder's lock? None where that cannot be told: in a folder of somebody else."""
+    path = Path(folder) / ".lock"
+    if not path.exists():
         return False
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    try:
+        with FileLock(path).acquire(blocking=False):
+            return False
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):
+        return None
 
 
 def make_folder(folder: str | Path) -> Path:

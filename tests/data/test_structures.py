@@ -159,7 +159,7 @@ def test_a_blank_line_hides_nothing(tmp_path):
         write_structures(tmp_path / f"{seed}.xyz", [labelled(seed)])
     parts = [(tmp_path / f"{seed}.xyz").read_text() for seed in range(2)]
     (tmp_path / "joined.xyz").write_text("\n".join(parts))
-    with pytest.raises(InputError, match="blank line after frame 0"):
+    with pytest.raises(InputError, match="blank line after 1 frames"):
         read_structures(tmp_path / "joined.xyz")
     (tmp_path / "end.xyz").write_text("".join(parts) + "\n\n")
     assert len(read_structures(tmp_path / "end.xyz")) == 2
@@ -220,7 +220,7 @@ def test_duplicates_empty_missing_and_truncated_files(tmp_path):
         read_structures(tmp_path / "absent.xyz")
     whole = (tmp_path / "twice.xyz").read_text()
     (tmp_path / "cut.xyz").write_text(whole[: int(len(whole) * 0.9)])
-    with pytest.raises(InputError, match="frame 2: cannot be read, the file is truncated"):
+    with pytest.raises(InputError, match="frame 2: incomplete, the file is truncated"):
         read_structures(tmp_path / "cut.xyz")
 
 

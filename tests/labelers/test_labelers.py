@@ -15,9 +15,9 @@ from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError
 from adaptntk.execution import open_executor
-from adaptntk.labelers.kinds import build_labeler
 from adaptntk.labelers.labeler import LabelError, LabelerSpec, check_geometry
 from adaptntk.labelers.process import Request, check_labeler, label_structure
+from adaptntk.labelers.registry import build_labeler
 
 SCRIPT = """
 import sys, ase.io

@@ -3,19 +3,19 @@
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.core.ridge import PRIOR_ALPHA
 from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.core.sketch.registry import make_sketch
-from adaptntk.data.structures import check_readable
+from adaptntk.data.extxyz import check_readable
 from adaptntk.errors import InputError
-from adaptntk.labelers.kinds import KINDS
 from adaptntk.labelers.labeler import LabelerSpec
+from adaptntk.labelers.registry import LABELERS, check_kind
 from adaptntk.md.dynamics import MDSettings
 from adaptntk.md.watch import Watch
 from adaptntk.training.recipe import PRESETS, Recipe, find_preset
@@ -130,7 +130,9 @@ class Select(Section):
 class Label(Section):
     """Who computes energies and forces."""
 
-    kind: str = Field("tblite", description="The labeler.", json_schema_extra={"enum": [*KINDS]})
+    kind: Annotated[str, AfterValidator(check_kind)] = Field(
+        "tblite", description=f"{', '.join(LABELERS)}, or a class of yours as package.module.Name."
+    )
     settings: dict[str, Any] = Field(default_factory=dict, description="Its keyword arguments.")
     time_limit: float = Field(3600.0, gt=0, description="Seconds after which a calculation is ended.")
     attempts: int = Field(2, ge=1, description="How often a structure is tried that fails.")

@@ -1,4 +1,4 @@
-"""Which atoms are too near to one another, and which have flown away."""
+"""Which atoms are near to one another, and which have flown away."""
 
 import numpy as np
 from ase import Atoms
@@ -10,30 +10,42 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+def close_pairs(atoms: Atoms, cutoff: float) -> tuple[Indices, Indices, Array]:
+    """Pairs of atoms within the cutoff, each in both directions, and their distances; periodic images included."""
+    if atoms.pbc.any():
+        first, second, distance = neighbor_list("ijd", atoms, cutoff)
+        return first, second, distance
+    pairs = cKDTree(atoms.positions).query_pairs(cutoff, output_type="ndarray")
+    distance = np.linalg.norm(atoms.positions[pairs[:, 0]] - atoms.positions[pairs[:, 1]], axis=1)
+    first, second = np.concatenate([pairs, pairs[:, ::-1]]).T
+    return first, second, np.concatenate([distance, distance])
+
+
+def nearest_neighbours(atoms: Atoms, cutoff: float) -> tuple[Array, Indices]:
+    """Distance and index of each atom's nearest neighbour; infinite, and no atom's index, beyond the cutoff."""
+    nearest, partner = np.full(len(atoms), np.inf), np.full(len(atoms), -1)
+    first, second, distance = close_pairs(atoms, cutoff)
+    order = np.lexsort((distance, first))
+    found, places = np.unique(first[order], return_index=True)
+    nearest[found], partner[found] = distance[order][places], second[order][places]
+    return nearest, partner
 
 
 def fused_pair(atoms: Atoms, fraction: float) -> tuple[int, int, float] | None:
     """The first pair of atoms nearer than that fraction of the sum of their covalent radii, and its distance."""
     radii = covalent_radii[atoms.numbers]
-    first, second, distance = _pairs(atoms, 2 * fraction * float(radii.max()))
+    first, second, distance = close_pairs(atoms, 2 * fraction * float(radii.max()))
     near = np.flatnonzero(distance < fraction * (radii[first] + radii[second]))
     if not len(near):
         return None
     return int(first[near[0]]), int(second[near[0]]), float(distance[near[0]])
 
 
-def fragments(atoms: Atoms, distance: float) -> tuple[int, NDArray[np.int64]]:
+def fragments(atoms: Atoms, distance: float) -> tuple[int, Indices]:
     """How many groups of atoms there are with no neighbour within ``distance`` outside, and the group of each atom."""
-    first, second, _ = _pairs(atoms, distance)
+    first, second, _ = close_pairs(atoms, distance)
     links = coo_array((np.ones(len(first)), (first, second)), shape=(len(atoms), len(atoms)))
     return connected_components(links, directed=False)
-
-
-def _pairs(atoms: Atoms, cutoff: float) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
-    """Pairs of atoms within the cutoff, periodic images included."""
-    if atoms.pbc.any():
-        first, second, distance = neighbor_list("ijd", atoms, cutoff)
-        return first, second, distance
-    pairs = cKDTree(atoms.positions).query_pairs(cutoff, output_type="ndarray")
-    first, second = pairs[:, 0], pairs[:, 1]
-    return first, second, np.linalg.norm(atoms.positions[first] - atoms.positions[second], axis=1)

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from adaptntk.errors import InputError
 
 VARIABLE = "ADAPTNTK_DATA"
@@ -10,12 +12,7 @@ VARIABLE = "ADAPTNTK_DATA"
 
 def data_directory(given: str | Path | None = None) -> Path:
     """``given``, else the environment variable ADAPTNTK_DATA, else a folder in the user's cache."""
-    if given is not None:
-        return Path(given)
-    if os.environ.get(VARIABLE):
-        return Path(os.environ[VARIABLE])
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "adaptntk" / "data"
+    return Path(given or os.environ.get(VARIABLE) or user_cache_path("adaptntk") / "data")
 
 
 def data_file(relative: str, published: str, given: str | Path | None = None) -> Path:

@@ -6,16 +6,16 @@ reads by default, whatever they were called in the file; the files we write use 
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 
 import ase.io
 import numpy as np
 from ase import Atoms
-from ase.neighborlist import neighbor_list
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
+from adaptntk.data.extxyz import open_frames
+from adaptntk.data.geometry import close_pairs, nearest_neighbours
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 
@@ -29,6 +29,48 @@ NON_METALS = {1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53}
 PER_ATOM = {"forces", "energies", "stresses", "charges", "magmoms"}
 
 
+@dataclass(frozen=True)
+class Checks:
+    """What is asked of a file of structures, however it is read.
+
+    Args:
+        energy_key, forces_key: where the labels stand; they are moved to the standard keys.
+        labelled: refuse frames without energy and forces.
+        unique: refuse files that hold the same structure twice.
+        own: a file that this package wrote: not searched for duplicates and wrong units.
+    """
+
+    energy_key: str = ENERGY
+    forces_key: str = FORCES
+    labelled: bool = False
+    unique: bool = True
+    own: bool = False
+
+    def check_frame(self, atoms: Atoms, where: str) -> Atoms:
+        """Move the labels of a frame that was just read to the standard keys, and check it."""
+        _standardise_labels(atoms, self.energy_key, self.forces_key, where)
+        check_structure(atoms, where)
+        if self.labelled:
+            _check_labelled(atoms, self.energy_key, self.forces_key, where)
+        return atoms
+
+    def check_file(self, hashes: NDArray[np.bytes_], first_frames: Sequence[Atoms], path: Path) -> None:
+        """Check what can only be seen in all frames, or in several."""
+        if not len(hashes):
+            raise InputError(f"{path}: no structures in the file")
+        if self.own:
+            return
+        if self.unique:
+            _check_unique(hashes, path)
+        check_length_unit(first_frames, str(path))
+
+    def read(self, frames: Sequence[Atoms], path: Path) -> list[Atoms]:
+        """All frames of a file, checked."""
+        checked = [self.check_frame(atoms, f"{path}, frame {index}") for index, atoms in enumerate(frames)]
+        self.check_file(np.array([structure_hash(atoms) for atoms in checked], dtype="S64"), checked[:20], path)
+        return checked
+
+
 def read_structures(
     path: str | Path,
     energy_key: str = ENERGY,
@@ -37,34 +79,8 @@ def read_structures(
     unique: bool = True,
     own: bool = False,
 ) -> list[Atoms]:
-    """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them.
-
-    Args:
-        path: the file.
-        energy_key, forces_key: where the labels stand; they are moved to the standard keys.
-        labelled: refuse frames without energy and forces.
-        unique: refuse files that hold the same structure twice.
-        own: a file that this package wrote: not searched for duplicates and wrong units.
-    """
-    path = Path(path)
-    frames = _read_frames(path)
-    if not frames:
-        raise InputError(f"{path}: no structures in the file")
-    for index, atoms in enumerate(frames):
-        check_frame(atoms, energy_key, forces_key, labelled, f"{path}, frame {index}")
-    if unique and not own:
-        check_unique(frames, str(path))
-    if not own:
-        check_length_unit(frames, str(path))
-    return frames
-
-
-def check_frame(atoms: Atoms, energy_key: str, forces_key: str, labelled: bool, where: str) -> None:
-    """Move the labels of a frame that was just read to the standard keys, and check it."""
-    _standardise_labels(atoms, energy_key, forces_key, where)
-    check_structure(atoms, where)
-    if labelled:
-        _check_labelled(atoms, energy_key, forces_key, where)
+    """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them, see `Checks`."""
+    return Checks(energy_key, forces_key, labelled, unique, own).read(open_frames(Path(path)), Path(path))
 
 
 def write_structures(path: str | Path, frames: Iterable[Atoms]) -> None:
@@ -76,6 +92,17 @@ def write_structures(path: str | Path, frames: Iterable[Atoms]) -> None:
                 ase.io.write(file, atoms, format="extxyz")
 
     write_atomically(path, write)
+
+
+def bare(atoms: Atoms, keep_info: bool = False) -> Atoms:
+    """Species, positions, cell and starting moments: nothing of where the structure came from, no labels."""
+    found = Atoms(numbers=atoms.numbers, positions=atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+    for name in ("initial_magmoms", "initial_charges"):
+        if atoms.has(name):
+            found.set_array(name, atoms.get_array(name))
+    if keep_info:
+        found.info = {key: value for key, value in atoms.info.items() if key != ENERGY}
+    return found
 
 
 def structure_hash(atoms: Atoms) -> str:
@@ -128,20 +155,19 @@ def check_structure(atoms: Atoms, where: str) -> None:
     periodic = np.asarray(atoms.cell)[atoms.pbc]
     if len(periodic) and np.linalg.matrix_rank(periodic) < len(periodic):
         raise InputError(f"{where}: periodic in {len(periodic)} directions without as many cell vectors; set Lattice")
-    closest = _nearest(atoms, FUSED)[0].min()
+    closest = close_pairs(atoms, FUSED)[2].min(initial=FUSED)
     if closest < FUSED:
         raise InputError(
             f"{where}: two atoms are {closest:.3f} Å apart; positions must be in Å (nm?) and atoms not fused"
         )
 
 
-def check_unique(frames: Sequence[Atoms], name: str) -> None:
-    """Refuse a set that holds the same structure twice."""
-    seen: dict[str, int] = {}
-    for index, atoms in enumerate(frames):
-        first = seen.setdefault(structure_hash(atoms), index)
-        if first != index:
-            raise InputError(f"{name}: frames {first} and {index} are the same structure; remove one of them")
+def _check_unique(hashes: NDArray[np.bytes_], path: Path) -> None:
+    order = np.argsort(hashes, kind="stable")
+    same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    if len(same):
+        first, second = order[same[0]], order[same[0] + 1]
+        raise InputError(f"{path}: frames {first} and {second} are the same structure; remove one of them")
 
 
 def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
@@ -150,8 +176,8 @@ def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
     Atoms that really are so far apart (a dissociation curve) scatter more than bonds do.
     """
     distances: list[float] = []
-    for atoms in frames[:20]:
-        distance, partner = _nearest(atoms, 3.0)
+    for atoms in frames:
+        distance, partner = nearest_neighbours(atoms, 3.0)
         bonded = (atoms.numbers == 1) & np.isfinite(distance)
         distances += [
             d for d, p in zip(distance[bonded], partner[bonded], strict=True) if atoms.numbers[p] in NON_METALS
@@ -175,54 +201,6 @@ def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
             f"{name}: the root mean square force is {typical:.1f}, where eV/Å would give about 1; "
             f"the labels look like kcal/mol/Å, convert them to eV and eV/Å"
         )
-
-
-def check_readable(path: Path) -> None:
-    """Refuse what cannot be a structure file."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    if path.is_dir():
-        raise InputError(f"{path}: is a directory, not a structure file")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path}: the file is empty")
-
-
-def unreadable(path: Path, index: int, error: Exception) -> InputError:
-    """What to say of a frame that ase cannot read."""
-    return InputError(
-        f"{path}, frame {index}: cannot be read, the file is truncated or not a structure file "
-        f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no details'})"
-    )
-
-
-def _read_frames(path: Path) -> list[Atoms]:
-    check_readable(path)
-    frames: list[Atoms] = []
-    try:
-        for atoms in ase.io.iread(path, index=":", do_not_split_by_at_sign=True):
-            frames.append(atoms)
-    except Exception as error:  # ase raises whatever its many parsers raise
-        raise unreadable(path, len(frames), error) from None
-    if path.suffix in (".xyz", ".extxyz"):
-        _check_complete(path)
-    return frames
-
-
-def _check_complete(path: Path) -> None:
-    """ase passes over a last frame that ends within its first two lines, and over all that follows a blank line."""
-    with path.open() as file:
-        frame = 0
-        while (first := file.readline()).strip():
-            if first.startswith("VEC"):  # an old way to write the cell, after the atoms
-                continue
-            wanted = int(first) + 1
-            if sum(1 for _ in islice(file, wanted)) < wanted:
-                raise InputError(f"{path}, frame {frame}: incomplete, the file is truncated; copy it again")
-            frame += 1
-        if any(line.strip() for line in file):
-            raise InputError(
-                f"{path}: a blank line after frame {frame - 1} hides the frames behind it; remove the line"
-            )
 
 
 def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
@@ -265,19 +243,6 @@ def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) 
         raise InputError(f"{where}: no label {names}; {cure}")
     if atoms.arrays[FORCES].shape != (len(atoms), 3):
         raise InputError(f"{where}: {forces_key} is not three numbers per atom")
-
-
-def _nearest(atoms: Atoms, cutoff: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Distance and index of each atom's nearest neighbour, periodic images included; infinite beyond the cutoff."""
-    if not atoms.pbc.any():
-        distance, index = cKDTree(atoms.positions).query(atoms.positions, k=[2], distance_upper_bound=cutoff)
-        return distance[:, 0], index[:, 0]
-    nearest, partner = np.full(len(atoms), np.inf), np.zeros(len(atoms), dtype=np.int64)
-    first, second, distance = neighbor_list("ijd", atoms, cutoff)
-    for i, j, d in zip(first, second, distance, strict=True):
-        if d < nearest[i]:
-            nearest[i], partner[i] = d, j
-    return nearest, partner
 
 
 def _rounded(values: NDArray[np.float64]) -> bytes:

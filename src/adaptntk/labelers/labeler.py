@@ -31,7 +31,7 @@ class LabelerSpec:
     """Which labeler, and how it is set up: plain values, so that a worker anywhere can build it.
 
     Args:
-        kind: a name in `adaptntk.labelers.kinds.KINDS`.
+        kind: a name in `adaptntk.labelers.registry.LABELERS`, or the dotted name of a class of yours.
         settings: its keyword arguments.
         time_limit: seconds after which a calculation is ended.
         attempts: how often a structure is tried that fails; one that exceeds the time limit is not tried again.

@@ -7,7 +7,6 @@ same label later waits for it instead of paying again.
 
 import atexit
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -25,10 +24,10 @@ from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.files import make_folder
-from adaptntk.labelers.kinds import build_labeler
+from adaptntk.files import locked, make_folder
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
 from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles
+from adaptntk.labelers.registry import build_labeler
 
 TIME_LIMIT = "the time limit of {:g} s was exceeded"
 # Seconds that a labeler may take to start up, before its first label.
@@ -191,7 +190,8 @@ def serve(connection: Connection) -> None:
 
 
 def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | InputError | None:
-    with _only_one(request):
+    # Whoever else is at work on this structure is waited for.
+    with locked(request.files.locks, wait=True, name=request.label_file.stem):
         if request.label_file.exists():
             return None
         with _reserved(request):
@@ -225,15 +225,6 @@ def _reserved(request: Request) -> Iterator[None]:
         file.write(bytes(1000 + 200 * len(request.atoms)))
         file.flush()
         os.fsync(file.fileno())
-        yield
-
-
-@contextlib.contextmanager
-def _only_one(request: Request) -> Iterator[None]:
-    """Wait until nobody else is at work on this structure."""
-    locks = make_folder(request.files.locks)
-    with (locks / request.label_file.stem).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -1,0 +1,47 @@
+"""The labelers by name. A new one is a file and a line here, or a class of yours, by its dotted name."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from adaptntk.errors import InputError
+from adaptntk.labelers.labeler import Labeler, LabelerSpec
+
+# By dotted name too: a package that a labeler needs is imported where it is used.
+LABELERS = {
+    "tblite": "adaptntk.labelers.calculator.TBLiteLabeler",
+    "pyscf": "adaptntk.labelers.pyscf.PySCFLabeler",
+    "ase": "adaptntk.labelers.calculator.CalculatorLabeler",
+    "command": "adaptntk.labelers.command.CommandLabeler",
+    "dataset": "adaptntk.labelers.dataset.DatasetLabeler",
+}
+
+
+def check_kind(kind: str) -> str:
+    """Refuse what is neither the name of a labeler nor a dotted name."""
+    if kind not in LABELERS and "." not in kind:
+        names = ", ".join(LABELERS)
+        raise InputError(f"unknown labeler {kind!r}: choose one of {names}, or write yours as package.module.Name")
+    return kind
+
+
+def build_labeler(spec: LabelerSpec) -> Labeler:
+    """The labeler that a specification describes."""
+    kind = check_kind(spec.kind)
+    try:
+        labeler: Labeler = import_name(LABELERS.get(kind, kind))(**spec.settings)
+    except TypeError as error:
+        raise InputError(f"the labeler {kind} cannot be built: {error}") from None
+    return labeler
+
+
+def import_name(name: str) -> Any:
+    """What a dotted name stands for; modules in the current folder are found as well."""
+    module, _, attribute = name.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"{name}: cannot be imported ({error}); write it as package.module.Name") from None
