@@ -4,11 +4,12 @@ import json
 
 import ase.io
 import pytest
-from adaptntk.uncertainty.calibrated import load_method
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
+from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.training.loop import train
+from adaptntk.uncertainty.file import load_fitted
 from tests.conftest import TINY_RECIPE
 
 
@@ -38,7 +39,7 @@ def test_members_trained_side_by_side_are_those_trained_one_after_another(traine
         result = fit(trained, files, output, *options, "--executor", executor, "--workers", 2)
         assert result.exit_code == 0, result.output
         assert len(list((tmp_path / f"{executor}.uq.networks").glob("*.model"))) == 2
-        scores.append(load_method(output, device="cpu").score(parts["pool"]).variance)
+        scores.append(load_fitted(output, device="cpu").score(parts["pool"]).variance)
     assert scores[1] == pytest.approx(scores[0], rel=1e-2)
 
 
@@ -73,13 +74,33 @@ def test_an_ensemble_from_files(trained, second, files, tmp_path):
         assert "ensemble has only scores" in result.output
     result = run("score", fitted, files["pool"], "-o", tmp_path / "scored.xyz", "--store", tmp_path / "store")
     assert result.exit_code == 2
-    assert "--store keeps features of the method ntk" in result.output
+    assert "--store keeps features, and ensemble has none" in result.output
 
 
 def test_a_method_that_needs_nothing_else(trained, files, tmp_path):
     result = fit(trained, files, tmp_path / "a.uq", "--method", "last_layer", "--option", "alpha=1e-3")
     assert result.exit_code == 0, result.output
     assert "sigma^2 = " in result.output
+    # It has features, so every rule can select with it.
+    for rule in ("adaptntk", "lcmd"):
+        result = run("select", tmp_path / "a.uq", files["pool"], "-n", 5, "-o", tmp_path / "b.xyz", "--method", rule)
+        assert result.exit_code == 0, result.output
+        batch = ase.io.read(tmp_path / "b.xyz", ":")
+        assert [atoms.info["pick"] for atoms in batch] == [1, 2, 3, 4, 5]
+        assert all("last_layer_variance" in atoms.info for atoms in batch)
+
+
+@pytest.mark.parametrize("method", ["ntk", "last_layer", "energy"])
+def test_labels_in_kcal_are_refused_whatever_the_method(method, trained, files, parts, tmp_path, refused):
+    frames = [atoms.copy() for atoms in parts["valid"]]
+    for atoms in frames:
+        atoms.info[ENERGY] *= 23.06
+        atoms.arrays[FORCES] *= 23.06
+    write_structures(tmp_path / "kcal.xyz", frames)
+    refused(
+        "fit", trained.source, "--train", files["train"], "--valid", tmp_path / "kcal.xyz", "-o", tmp_path / "a.uq",
+        "--method", method, cause="kcal/mol",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 import ase.io
 import numpy as np
 import pytest
-from adaptntk.uncertainty.ntk import NTKUncertainty
-from adaptntk.uncertainty.ntk_file import save_uncertainty
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.md.exploration import fingerprint
+from adaptntk.uncertainty.file import save_fitted
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.workbench import GivenModel
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_max_error_and_keep_going(ntk_file, starts, fitted, tmp_path):
 
 
 def test_uncalibrated(trained, parts, starts, refused, tmp_path):
-    save_uncertainty(NTKUncertainty.fit(trained, parts["train"]), tmp_path / "raw.ntk")
+    save_fitted(fit(GivenModel(parts["train"], [], potential=trained)), tmp_path / "raw.ntk")
     arguments = ("md", tmp_path / "raw.ntk", starts, "-o", tmp_path / "out.xyz", "--steps", 10)
     refused(*arguments, cause="needs a calibrated uncertainty")
     assert run(*arguments, "--keep-going", "--candidates", tmp_path / "pool.xyz").exit_code == 0

@@ -7,10 +7,10 @@ import sys
 import ase.io
 import numpy as np
 import pytest
-from adaptntk.uncertainty.ntk_file import load_uncertainty
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
+from adaptntk.uncertainty.file import load_fitted
 from adaptntk.version import __version__
 
 
@@ -115,13 +115,13 @@ def test_structured_sketches(trained, files, parts, fitted, tmp_path, run, kind)
     """From the command line into the file and back, with the scores of the Gaussian sketch up to the sketch error."""
     output = run(
         "fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", tmp_path / "s.ntk",
-        "--sketch", kind, "--lam", fitted.ridge.lam,
+        "--sketch", kind, "--lam", fitted.features.ridge.lam,
     ).output  # fmt: skip
     assert f"sketched to 512 by {kind} (the theorem is for gaussian)" in output
     assert "(exact scores)" in output
-    loaded = load_uncertainty(tmp_path / "s.ntk", model=trained.source)
+    loaded = load_fitted(tmp_path / "s.ntk", model=trained.source)
     scores, expected = (uncertainty.score(parts["test"]).variance for uncertainty in (loaded, fitted))
-    assert np.max(np.abs(scores - expected) / (fitted.ridge.lam + expected)) < 0.3
+    assert np.max(np.abs(scores - expected) / (fitted.features.ridge.lam + expected)) < 0.3
     assert np.corrcoef(scores, expected)[0, 1] > 0.98
 
 
