@@ -142,9 +142,7 @@ class Label(Section):
     largest_force: float = Field(100.0, gt=0, description="A label with a larger force is not believed, eV/Å.")
 
     @model_validator(mode="after")
-    def check_kind(self) -> "Label":
-        if self.kind not in KINDS:
-            raise ValueError(f"unknown labeler {self.kind!r}: choose one of {', '.join(KINDS)}")
+    def check_file(self) -> "Label":
         if self.kind == "dataset" and "file" not in self.settings:
             raise ValueError("the labeler dataset needs settings: {file: labelled.xyz}")
         return self

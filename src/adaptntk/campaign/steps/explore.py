@@ -13,8 +13,7 @@ from adaptntk.campaign.steps.begin import starting_structures
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
 from adaptntk.campaign.steps.learn import load_ntk
 from adaptntk.core.calibration import Calibration
-from adaptntk.data.structures import read_structures, structure_hash, write_structures
-from adaptntk.data.structures import bare
+from adaptntk.data.structures import bare, read_structures, structure_hash, write_structures
 from adaptntk.md.dynamics import run_md
 from adaptntk.md.exploration import collect, score_of
 
