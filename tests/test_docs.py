@@ -6,12 +6,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from benchmarks.__main__ import app as benchmarks
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+PROGRAMS = {"adaptntk ": app, "python -m benchmarks ": benchmarks}
 
 
 def code_blocks(page: Path, language: str) -> list[str]:
@@ -29,17 +33,18 @@ def test_python_examples_run(page, files, ntk_file, tmp_path, monkeypatch):
 
 def commands(page: Path) -> list[str]:
     lines = [line for block in code_blocks(page, "") for line in block.splitlines()]
-    return [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith("adaptntk ")]
+    return [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith(tuple(PROGRAMS))]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_commands_have_the_options_they_show(page):
     for command in commands(page):
-        arguments = shlex.split(command, comments=True)[1:]
+        program = next(name for name in PROGRAMS if command.startswith(name))
+        arguments = shlex.split(command.removeprefix(program), comments=True)
         if ":" in arguments[0]:  # the output of a command, not a command
             continue
         # Unknown options are refused before --help is looked at.
-        result = CliRunner().invoke(app, [*arguments, "--help"])
+        result = CliRunner().invoke(PROGRAMS[program], [*arguments, "--help"])
         assert result.exit_code == 0, f"{command}: {result.output}"
 
 

@@ -4,7 +4,6 @@ As in Transition-1X, the frames are all images of all iterations of the band, so
 not only along it.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,12 +20,11 @@ from threadpoolctl import threadpool_limits
 
 from adaptntk.errors import InputError
 from adaptntk.execution import run_jobs
+from benchmarks.harness.experiment import log
 from benchmarks.reactions.recipes import REACTIONS, Recipe
 
 if TYPE_CHECKING:
     from rdkit import Chem
-
-log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
@@ -40,7 +38,7 @@ LEVEL = "GFN2-xTB"
 
 
 @dataclass(frozen=True)
-class Path:
+class ReactionPath:
     """A converged path and all that was computed on the way. Energies in eV, forces in eV/Å."""
 
     name: str
@@ -68,9 +66,9 @@ class Failure:
 
 def make_reactions(
     recipes: Sequence[Recipe] = REACTIONS, workers: int = 1, seed: int = 0
-) -> tuple[list[Path], list[Failure]]:
+) -> tuple[list[ReactionPath], list[Failure]]:
     """Paths of all reactions, and those that failed, each in the order of the recipes."""
-    results: dict[str, Path | Failure] = {}
+    results: dict[str, ReactionPath | Failure] = {}
     jobs = [(recipe, seed) for recipe in recipes]
     for done, ((recipe, _), result) in enumerate(run_jobs(make_path, jobs, workers), start=1):
         results[recipe.name] = result
@@ -79,10 +77,10 @@ def make_reactions(
         )
         log.info("%d of %d, %s: %s", done, len(recipes), recipe.name, told)
     ordered = [results[recipe.name] for recipe in recipes]
-    return [r for r in ordered if isinstance(r, Path)], [r for r in ordered if isinstance(r, Failure)]
+    return [r for r in ordered if isinstance(r, ReactionPath)], [r for r in ordered if isinstance(r, Failure)]
 
 
-def make_path(job: tuple[Recipe, int]) -> Path | Failure:
+def make_path(job: tuple[Recipe, int]) -> ReactionPath | Failure:
     """Both ends, then the band between them."""
     recipe, seed = job
     # One thread: several only slow a small molecule down, and their sums would differ from run to run.
@@ -107,7 +105,7 @@ def build_ends(recipe: Recipe, seed: int = 0) -> tuple[Atoms, Atoms]:
         from rdkit.Chem import rdForceFieldHelpers
         from rdkit.Chem.rdDistGeom import EmbedMolecule
     except ImportError:
-        raise InputError("reactions need RDKit: pip install 'adaptntk[benchmarks]'") from None
+        raise InputError("reactions need RDKit: pip install '.[benchmarks]'") from None
     options = Chem.SmilesParserParams()
     options.removeHs = False  # type: ignore[assignment]
     reactant = Chem.AddHs(Chem.MolFromSmiles(recipe.reactant, options))
@@ -178,7 +176,7 @@ def bonds_of(atoms: Atoms) -> list[tuple[int, int]]:
     return [(int(i), int(j)) for i, j in zip(*np.nonzero(np.triu(close, 1)), strict=True)]
 
 
-def _band(name: str, reactant: Atoms, product: Atoms) -> Path:
+def _band(name: str, reactant: Atoms, product: Atoms) -> ReactionPath:
     from tblite.ase import TBLite
 
     minimize_rotation_and_translation(reactant, product)
@@ -210,7 +208,7 @@ def _band(name: str, reactant: Atoms, product: Atoms) -> Path:
     # The images of the last iteration end the list.
     transition_state = len(frames) - (IMAGES - 2) + top - 1
     kept = [n for n, (_, energy, _) in enumerate(frames) if energy - energies[0] < HIGHEST]
-    return Path(
+    return ReactionPath(
         name,
         reactant.numbers,
         np.array([frames[n][0] for n in kept]),

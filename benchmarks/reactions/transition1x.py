@@ -18,8 +18,7 @@ from adaptntk.data.location import data_file
 from adaptntk.data.structures import ENERGY, FORCES, check_structure, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
-from benchmarks.reactions.paths import LEVEL
-from benchmarks.reactions.paths import Path as ReactionPath
+from benchmarks.reactions.paths import LEVEL, ReactionPath
 
 ENERGIES_KEY, FORCES_KEY = "wB97x_6-31G(d).energy", "wB97x_6-31G(d).forces"
 PUBLISHED = "Transition1x.h5, doi.org/10.6084/m9.figshare.19614657"

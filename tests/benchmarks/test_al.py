@@ -1,7 +1,7 @@
 """Learning curves on both kinds of data, without leaks, and again after a kill."""
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,42 +9,36 @@ import time
 
 import numpy as np
 import pytest
-from adaptntk.benchmark import al as al_module
-from benchmarks.al_data import Sizes, Task, find_tasks
-from benchmarks.al_results import METRICS, labels_needed, log_area, ratio_interval, summarise
-from benchmarks.oracle import Oracle
-from benchmarks.sources import Source
-from typer.testing import CliRunner
+from benchmarks.al import run as al_module
+from benchmarks.al.choice import Chooser, check_method
+from benchmarks.al.summary import METRICS, summarise
+from benchmarks.data.oracle import Oracle
+from benchmarks.data.tasks import Task
 
-from adaptntk.cli.app import app
-from adaptntk.data.structures import has_labels, read_structures, structure_hash, write_structures
+from adaptntk.data.structures import has_labels, structure_hash
 from adaptntk.errors import InputError
-from adaptntk.uncertainty.workbench import FolderWorkbench
+from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+from tests.benchmarks.conftest import REACTIONS_FILE, invoke, succeed
 
-COMMAND = ["benchmark", "al", "--preset", "smoke", "--seeds", "1", "--jobs", "1", "--device", "cpu"]
+COMMAND = ["al", "--preset", "smoke", "--seeds", "1", "--jobs", "1", "--device", "cpu"]
 FEW = ["--methods", "adaptntk,qbc,random"]
-REACTION_METHODS = "lcmd,bait,adaptntk@64,adaptntk@exact,llpr,random"
+REACTIONS = ["--data", REACTIONS_FILE, "--methods", "lcmd,bait,adaptntk@64,adaptntk@exact,llpr,random"]
+
+TESTS = ["new reactions", "known reactions", "new transition states", "known transition states"]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(shared):
     """A smoke run on molecular dynamics, without interruption."""
-    folder = tmp_path_factory.mktemp("al") / "out"
-    result = CliRunner().invoke(app, [*COMMAND, *FEW, "-o", str(folder)])
-    assert result.exit_code == 0, result.output
-    assert "QBC (ensemble)" in result.output
+    folder = shared("al", lambda folder: succeed(*COMMAND, *FEW, "-o", folder / "out")) / "out"
+    assert "QBC (ensemble)" in (folder / "table.md").read_text()
     return folder
 
 
 @pytest.fixture(scope="module")
-def finished_reactions(tmp_path_factory):
+def finished_reactions(shared):
     """A smoke run on reactions, without interruption."""
-    pytest.importorskip("rdkit")
-    folder = tmp_path_factory.mktemp("reactions")
-    command = [*COMMAND, "--data", "t1x", "--methods", REACTION_METHODS, "-o", str(folder / "out")]
-    result = CliRunner().invoke(app, command, env={"ADAPTNTK_DATA": str(folder)})
-    assert result.exit_code == 0, result.output
-    return folder / "out"
+    return shared("al-reactions", lambda folder: succeed(*COMMAND, *REACTIONS, "-o", folder / "out")) / "out"
 
 
 @pytest.mark.long
@@ -73,49 +67,18 @@ def test_what_it_leaves(finished):
 def test_reactions_and_all_selectors(finished_reactions):
     results = json.loads((finished_reactions / "results.json").read_text())
     summary = results["tasks"]["reactions"]["summary"]
-    assert [name for name in summary if name != "labels"] == [
-        "new reactions",
-        "known reactions",
-        "new transition states",
-        "known transition states",
-    ]
+    assert [name for name in summary if name != "labels"] == TESTS
     assert len(summary["new reactions"]["force_rmse"]) == 6
     table = (finished_reactions / "table.md").read_text()
     assert "AdaptNTK, p = 64" in table
     assert "AdaptNTK, exact" in table
 
 
-@pytest.mark.long
-def test_what_reactions_are_tested_on(finished_reactions):
-    """New reactions are not in the pool, other frames of the known ones are; transition states are not."""
-    sizes = al_module.PLANS["smoke"].sizes["reactions"]
-    data = Task("reactions", reactions=finished_reactions / "reactions" / "reactions.h5").load(sizes, seed=0)
-
-    def reactions(frames):
-        return {atoms.info["reaction"] for atoms in frames}
-
-    learnt = reactions(data.pool)
-    assert len(data.pool) == sizes.pool
-    assert len(data.valid) == sizes.valid
-    assert not reactions(data.tests["new reactions"]) & learnt
-    assert reactions(data.tests["known reactions"]) <= learnt
-    assert len(data.tests["known reactions"]) == len(data.tests["new reactions"]) == sizes.test
-    drawn = {structure_hash(atoms) for atoms in [*data.pool, *data.valid]}
-    for kind, count in {"new": 2, "known": 4}.items():
-        tops = data.tests[f"{kind} transition states"]
-        assert len(tops) == count
-        assert not {structure_hash(atoms) for atoms in tops} & drawn
-
-
 @pytest.mark.parametrize(
     ("whole", "options", "killed_in"),
     [
         ("finished", FEW, "ethanol/seed-0/qbc/00016/networks/member-1.seconds"),
-        (
-            "finished_reactions",
-            ["--data", "t1x", "--methods", REACTION_METHODS],
-            "reactions/seed-0/bait/00024/networks/member-0.seconds",
-        ),
+        ("finished_reactions", REACTIONS, "reactions/seed-0/bait/00024/networks/member-0.seconds"),
     ],
     ids=["molecule", "reactions"],
 )
@@ -124,9 +87,8 @@ def test_killed_and_resumed(whole, options, killed_in, request, tmp_path):
     """SIGKILL while a network trains; then the same curves, to the last digit, from data that are made again."""
     finished = request.getfixturevalue(whole)
     folder = tmp_path / "out"
-    command = [sys.executable, "-m", "adaptntk", *COMMAND, *options, "-o", str(folder)]
-    environment = {**os.environ, "ADAPTNTK_DATA": str(tmp_path)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+    command = [sys.executable, "-m", "benchmarks", *COMMAND, *options, "-o", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
     progress = folder / killed_in
     deadline = time.monotonic() + 600
     while not (progress.exists() and len(progress.read_text().split()) >= 3):
@@ -138,7 +100,7 @@ def test_killed_and_resumed(whole, options, killed_in, request, tmp_path):
     assert not (folder / "results.json").exists()
     # How many work side by side does not matter either.
     command[command.index("--jobs") + 1] = "2"
-    again = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert "resuming after epoch" in again.stderr
     assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
@@ -192,19 +154,18 @@ def test_no_label_leaks(finished, tmp_path, monkeypatch):
     monkeypatch.setattr(Task, "load", watched_load)
     monkeypatch.setattr(al_module, "Oracle", Recording)
     seen: list[int] = []
-    choose = al_module.choose_batch
+    choose = Chooser.choose
 
-    def watched(job, bench, oracle):
+    def watched(chooser, bench, oracle):
         assert not any(has_labels(atoms) or atoms.calc or "REF_energy" in atoms.info for atoms in oracle.pool)
         assert reads[-1] <= set(oracle.bought)
         bought = {structure_hash(oracle.pool[i]) for i in oracle.bought}
         assert {structure_hash(atoms) for atoms in bench.train} == bought
         seen.append(len(bench.train))
-        return choose(job, bench, oracle)
+        return choose(chooser, bench, oracle)
 
-    monkeypatch.setattr(al_module, "choose_batch", watched)
-    result = CliRunner().invoke(app, [*COMMAND, "--methods", "adaptntk,random", "-o", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
+    monkeypatch.setattr(Chooser, "choose", watched)
+    succeed(*COMMAND, "--methods", "adaptntk,random", "-o", tmp_path / "out")
     assert seen == [16, 16]
     assert [len(oracle.bought) for oracle in oracles] == [16, 24, 24]
     assert all(len(set(oracle.bought)) == len(oracle.bought) for oracle in oracles)
@@ -214,57 +175,6 @@ def test_no_label_leaks(finished, tmp_path, monkeypatch):
         for f in (tmp_path / "out", finished)
     )
     assert ours == theirs
-
-
-def test_an_oracle_sells_each_label_once(parts):
-    oracle = Oracle(parts["pool"])
-    assert not any(has_labels(atoms) for atoms in oracle.pool)
-    assert all(has_labels(atoms) for atoms in oracle.buy([3, 5]))
-    with pytest.raises(InputError, match="bought before"):
-        oracle.buy([5])
-    assert [structure_hash(a) for a in oracle.pool] == [structure_hash(a) for a in parts["pool"]]
-
-
-def test_a_cold_pool(files, tmp_path):
-    source = Source(str(files["train"]), None, tmp_path)
-    sizes = Sizes(pool=12, valid=4, test=8, initial=4, cold_share=0.75)
-    assert sizes.needed <= 40
-    data = Task("train", source).load(sizes, seed=0)
-    everything = sorted(a.info["REF_energy"] for a in source.load("train"))
-    cold = sum(a.info["REF_energy"] < everything[20] for a in [*data.pool, *data.valid])
-    assert 10 <= cold <= 14
-    assert len(data.tests["test"]) == 8
-    assert data.initial == [0, 1, 2, 3]
-
-
-def test_the_paper_s_sizes_fit_its_data():
-    """A hundred thousand frames of a molecule; and exact gradients of a pool that fit nowhere are refused."""
-    assert al_module.PLANS["paper"].sizes["molecule"].needed <= 100_000
-    with pytest.raises(InputError, match="leave out exact"):
-        al_module.benchmark_al("nowhere", [], "paper", 1, ["adaptntk@exact", "random"])
-
-
-@pytest.mark.parametrize("cold_share", [0.1, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("pool", [7, 10])
-def test_as_many_as_needed_are_enough(cold_share, pool, files, tmp_path):
-    sizes = Sizes(pool=pool, valid=3, test=3, initial=4, cold_share=cold_share)
-    frames = read_structures(files["pool"], labelled=True)
-    for count, enough in ((sizes.needed, True), (sizes.needed - 1, False)):
-        write_structures(tmp_path / "some.xyz", frames[:count])
-        data = Task("some", Source(str(tmp_path / "some.xyz"), None, tmp_path)).load(sizes, seed=0)
-        assert (len(data.pool) == pool) == enough
-
-
-def test_labels_needed_by_hand():
-    labels, errors = np.array([50.0, 100.0, 200.0]), np.array([4.0, 2.0, 1.0])
-    assert labels_needed(labels, errors, 2.0) == pytest.approx(100)
-    assert labels_needed(labels, errors, np.sqrt(2)) == pytest.approx(100 * np.sqrt(2))
-    assert labels_needed(labels, errors, 5.0) == 50
-    assert labels_needed(labels, errors, 0.5) is None
-    assert log_area(labels, errors) == pytest.approx(np.log(2.0))
-    assert ratio_interval([2.0, 8.0], [1.0, 1.0])["mean"] == pytest.approx(4)
-    assert ratio_interval([2.0, 2.0], [1.0, 1.0])["low"] == pytest.approx(2)
-    assert ratio_interval([2.0], [1.0])["low"] is None
 
 
 def test_the_summary_pairs_seeds():
@@ -294,45 +204,51 @@ def test_labels_for_validation_count_and_methods_are_compared_with_ours():
 
 
 @pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("oracle", "unknown method 'oracle'"),
+        ("qbc@64", "unknown method 'qbc@64'"),
+        ("random@64", "random picks need no sketch"),
+        ("bait@exact", "BAIT needs a sketch"),
+        ("adaptntk@0", "dimension"),
+    ],
+)
+def test_bad_methods(method, message):
+    with pytest.raises(InputError, match=message):
+        check_method(method)
+
+
+@pytest.mark.parametrize("method", ["adaptntk", "bait@64", "lcmd@exact", "qbc", "random"])
+def test_good_methods(method):
+    check_method(method)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--preset", "huge"], "choose one of cpu, paper, smoke"),
         (["--methods", "adaptntk,oracle,random"], "unknown method 'oracle'"),
-        (["--methods", "qbc@64,random"], "unknown method 'qbc@64'"),
-        (["--methods", "random@64,random"], "random picks need no sketch"),
-        (["--methods", "bait@exact,random"], "BAIT needs a sketch"),
-        (["--methods", "adaptntk@0,random"], "dimension"),
-        (["--data", "t1x", "--molecules", "aspirin"], "not with reactions"),
-        (["--data", "t1x", "--preset", "paper"], "It is published as Transition1x.h5"),
-        (["--data", "T1X"], "for reactions t1x or a file"),
         (["--methods", "adaptntk"], "random must be among"),
         (["--data", "nowhere.xyz"], "choose rmd17, xtb or a labelled extxyz file"),
-        (["--data", "nowhere.h5"], "no such file"),
         (["--seeds", "0"], "at least one seed"),
+        (["--preset", "paper", "--methods", "adaptntk@exact,random"], "leave out exact"),
     ],
 )
-def test_bad_options(options, message, tmp_path, monkeypatch):
-    monkeypatch.setenv("ADAPTNTK_DATA", str(tmp_path))
-    result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), *options])
+def test_bad_options(options, message, tmp_path):
+    result = invoke(*COMMAND, "-o", tmp_path / "out", *options)
     assert result.exit_code == 2
     assert message in result.output
-
-
-def test_the_published_file_comes_first(tmp_path, monkeypatch):
-    monkeypatch.setenv("ADAPTNTK_DATA", str(tmp_path))
-    assert find_tasks("t1x", None, tmp_path / "out")[0].name == "reactions"
-    with pytest.raises(InputError, match=r"not found. It is published as Transition1x.h5"):
-        find_tasks("t1x", None, tmp_path / "out", must_exist=True)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.long
 def test_the_time_of_one_round(tmp_path):
-    command = ["benchmark", "timing", "--preset", "smoke", "--methods", "adaptntk,qbc,mcd,random", "--device", "cpu"]
-    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    found = json.loads((tmp_path / "out" / "timing.json").read_text())
+    methods = "adaptntk,qbc,mcd,random"
+    folder = tmp_path / "out"
+    shown = succeed("timing", "--preset", "smoke", "--methods", methods, "--device", "cpu", "-o", folder)
+    found = json.loads((folder / "timing.json").read_text())
     assert found["ratios"]["adaptntk"] == 1
-    spent = FolderWorkbench.read_seconds(tmp_path / "out" / "networks")
+    spent = FolderWorkbench.read_seconds(folder / "networks")
     assert set(spent) == {"member-0", "member-1", "dropout-0.1"}
     assert found["seconds"]["qbc"]["training"] == pytest.approx(spent["member-0"] + spent["member-1"])
     assert found["seconds"]["mcd"]["training"] == pytest.approx(spent["dropout-0.1"])
@@ -341,12 +257,22 @@ def test_the_time_of_one_round(tmp_path):
     assert found["seconds"]["random"]["uncertainty"] == 0
     # The training of the other member, which the committee asks for while it selects, is not counted a second time.
     assert found["seconds"]["qbc"]["selection"] < spent["member-1"] / 2
-    assert "over AdaptNTK" in result.output
+    assert "over AdaptNTK" in shown
 
 
 @pytest.mark.long
 def test_sketches_and_their_batches(tmp_path):
-    command = ["benchmark", "sketch", "--preset", "smoke", "--dims", "16,exact", "--seeds", "1", "--jobs", "1"]
-    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    assert "first batch of adaptntk@16 and of exact have" in result.output
+    shown = succeed("sketch", "--preset", "smoke", "--dims", "16,exact", "--seeds", "1", "--jobs", "1", "-o", tmp_path)
+    assert "first batch of adaptntk@16 and of exact have" in shown
+
+
+@pytest.mark.long
+def test_where_batches_come_from(finished_reactions, tmp_path):
+    """A copy of a finished run: of each method, how many reactions its first batch is from."""
+    folder = tmp_path / "out"
+    shutil.copytree(finished_reactions, folder)
+    shutil.copy(REACTIONS_FILE, folder / "reactions" / "reactions.h5")
+    succeed("batches", "-o", folder)
+    found = json.loads((folder / "batches.json").read_text())
+    assert list(found["force_rms"]) == TESTS
+    assert all(1 <= count <= 4 for counts in found["reactions_in_first_batch"].values() for count in counts)

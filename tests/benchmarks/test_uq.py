@@ -10,38 +10,38 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.uq import DEFAULT_METHODS
-from benchmarks.uq_metrics import summarise
-from typer.testing import CliRunner
+from benchmarks.settings import Uncertainty, listed
+from benchmarks.uq.summary import summarise
 
-from adaptntk.cli.app import app
 from adaptntk.core import metrics
 from adaptntk.files import locked
-from adaptntk.uncertainty.workbench import FolderWorkbench
+from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+from tests.benchmarks.conftest import invoke, succeed
 
-COMMAND = ["benchmark", "uq", "--preset", "smoke", "--seeds", "1", "--error-model", "--device", "cpu"]
+COMMAND = ["uq", "--preset", "smoke", "--seeds", "1", "--error-model", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
+def finished(shared) -> Path:
     """A smoke run from an empty folder, without interruption."""
-    folder = tmp_path_factory.mktemp("uq") / "out"
-    result = CliRunner().invoke(app, [*COMMAND, "-o", str(folder)])
-    assert result.exit_code == 0, result.output
+    folder = shared("uq", lambda folder: succeed(*COMMAND, "-o", folder / "out")) / "out"
+    table = (folder / "table.md").read_text()
     for row in ("NTK + error model", "ensemble of 3", "predicted energy", "constant sigma"):
-        assert row in result.output
+        assert row in table
     return folder
 
 
+@pytest.mark.long
 def test_what_it_leaves(finished):
     results = json.loads((finished / "results.json").read_text())
     methods = results["molecules"]["ethanol"]["methods"]
-    assert set(methods) == {*DEFAULT_METHODS, "error_model"}
+    assert set(methods) == {*listed(Uncertainty().methods), "error_model"}
     for name, entry in methods.items():
         for which in ("own", "common"):
             found = entry[which]
             assert found["spearman"]["low"] < found["spearman"]["mean"] < found["spearman"]["high"], name
-            assert 0 < found["ence"]["mean"] < 1
+            assert 0 < found["ence_cross_fitted"]["mean"] < 1
+            assert found["ence"]["mean"] > 0
             assert 0.5 < found["coverage_0.9"]["mean"] <= 1
     # Methods on the same single model have the same error both ways, a committee has not.
     for name in ("ntk", "last_layer", "energy"):
@@ -58,6 +58,7 @@ def test_what_it_leaves(finished):
         assert (finished / f"{figure}-ethanol.png").stat().st_size > 20_000
 
 
+@pytest.mark.long
 def test_the_splits_are_disjoint_and_shared(finished):
     with np.load(finished / "ethanol" / "seed-0" / "common.npz") as common:
         sets = {part: set(common[f"{part}_structures"]) for part in ("train", "valid", "calibration", "evaluation")}
@@ -66,10 +67,11 @@ def test_the_splits_are_disjoint_and_shared(finished):
     assert {row.split(",")[0] for row in rows[1:]} == sets["evaluation"]
 
 
+@pytest.mark.long
 def test_killed_half_way_and_resumed(finished, tmp_path):
     """SIGKILL in the middle of the third training; then the same results, to the last digit."""
     folder = tmp_path / "out"
-    command = [sys.executable, "-m", "adaptntk", *COMMAND, "-o", str(folder)]
+    command = [sys.executable, "-m", "benchmarks", *COMMAND, "-o", str(folder)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     progress = folder / "ethanol" / "seed-0" / "networks" / "member-2.seconds"
     deadline = time.monotonic() + 600
@@ -90,12 +92,13 @@ def test_killed_half_way_and_resumed(finished, tmp_path):
     assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
 
 
+@pytest.mark.long
 def test_two_at_once_and_other_experiments_are_refused(finished, files):
     with locked(finished):
-        result = CliRunner().invoke(app, [*COMMAND, "-o", str(finished)])
+        result = invoke(*COMMAND, "-o", finished)
     assert result.exit_code == 2
     assert "another process is working there" in result.output
-    result = CliRunner().invoke(app, [*COMMAND, "-o", str(finished), "--data", str(files["train"])])
+    result = invoke(*COMMAND, "-o", finished, "--data", files["train"])
     assert result.exit_code == 2
     assert "another experiment" in result.output
 
@@ -112,13 +115,13 @@ def test_two_at_once_and_other_experiments_are_refused(finished, files):
     ],
 )
 def test_bad_options(options, message, tmp_path):
-    result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), *options])
+    result = invoke(*COMMAND, "-o", tmp_path / "out", *options)
     assert result.exit_code == 2
     assert message in result.output
 
 
 def test_a_file_that_is_too_small(tmp_path, files):
-    result = CliRunner().invoke(app, [*COMMAND, "-o", str(tmp_path / "out"), "--data", str(files["train"])])
+    result = invoke(*COMMAND, "-o", tmp_path / "out", "--data", files["train"])
     assert result.exit_code == 2
     assert "structures are needed, but there are only 40" in result.output
 
@@ -129,7 +132,7 @@ def test_the_summary_by_hand():
 
     def seed():
         errors = {part: rng.uniform(0.1, 0.3, 100) for part in ("calibration", "evaluation")}
-        common = {f"{part}_error": error for part, error in errors.items()}
+        common = {f"{part}_error": error for part, error in errors.items()} | {"evaluation_atoms": np.full(100, 9)}
 
         def method(variance):
             return {
@@ -152,7 +155,7 @@ def test_the_summary_by_hand():
     assert oracle["own"]["spearman"]["mean"] == pytest.approx(1)
     assert oracle["own"]["pearson"]["mean"] == pytest.approx(1)
     assert oracle["own"]["aurc_n"]["mean"] == pytest.approx(0)
-    assert oracle["own"]["ence"]["mean"] < 0.01
+    assert oracle["own"]["ence_cross_fitted"]["mean"] < 0.01
     assert oracle["own"]["force_rmse"]["mean"] == pytest.approx(2 * found["force_rmse"]["mean"])
     noise = found["methods"]["noise"]["common"]
     expected = [metrics.spearman(s["noise"]["evaluation_variance"], s["common"]["evaluation_error"]) for s in loaded]

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import option, verb
@@ -24,36 +23,41 @@ class DemoSettings(Device):
 class DemoReport:
     """What both campaigns reached, and where to look."""
 
-    results: dict[str, Any]
     table: str
-    folder: Path
-    output: Path
+    sentence: str
+    campaign: Path
+    run: Path
+    page: Path
     seconds: float
 
     def lines(self) -> Iterable[str]:
         yield f"\n{self.table}"
         yield self.sentence
-        file = f"{self.output / self.folder.name}.yaml"
-        yield f"the campaign as a file: {file}   its state: adaptntk status {self.folder}"
-        yield f"done in {self.seconds:.0f} s; open {self.output / 'report.html'}"
-
-    @property
-    def sentence(self) -> str:
-        """What the comparison says."""
-        curves, needed = self.results["curves"], self.results["summary"]["adaptntk"]["labels_to_random"][0]
-        spent = curves["random"][0]["labels"][-1]
-        reached = 1000 * curves["random"][0]["force_rmse"][-1]
-        if needed is None:
-            return f"{spent} labels did not bring AdaptNTK to what {spent} random ones reach ({reached:.0f} meV/Å)"
-        return f"{needed:.0f} labels of AdaptNTK do what {spent} random ones do ({reached:.0f} meV/Å)"
+        yield f"the campaign as a file: {self.campaign}   its state: adaptntk status {self.run}"
+        yield f"done in {self.seconds:.0f} s; open {self.page}"
 
 
 @verb(DemoSettings)
 def demo(settings: DemoSettings, show: Show) -> DemoReport:
     """A campaign with AdaptNTK beside one that selects at random: simulate, select, label with GFN2-xTB, retrain."""
-    from benchmarks.campaigns import benchmark_campaign, campaign_table, run_folder
+    from adaptntk.campaign.side_by_side import Entrant, find_plan, prepare_campaigns
+    from adaptntk.execution import choose_workers, run_jobs
+    from adaptntk.files import locked, make_folder
+    from adaptntk.report.comparison import Curve, compare_curves, comparison_table, labels_sentence
+    from adaptntk.verbs.report import report
 
     began = time.perf_counter()
-    results = benchmark_campaign(settings.output, settings.molecule, settings.preset, seeds=1, device=settings.device)
-    folder = run_folder(settings.output, "adaptntk", 0)
-    return DemoReport(results, campaign_table(results), folder, settings.output, time.perf_counter() - began)
+    plan = find_plan(settings.preset)
+    folder = make_folder(settings.output)
+    entrants = [Entrant(folder, method, 0, settings.device) for method in ("adaptntk", "random")]
+    ours, random = entrants
+    with locked(folder):
+        prepare_campaigns(plan, settings.molecule, entrants)
+        for _ in run_jobs(Entrant.run, entrants, choose_workers(len(entrants), None, settings.device)):
+            pass
+        curves = {entrant.method: [Curve.of_run(entrant.run_folder)] for entrant in entrants}
+        summary = compare_curves(curves)
+        page = report(run=ours.run_folder, output=folder / "report.html", beside=[random.run_folder]).path
+    sentence = labels_sentence(curves["random"][0], summary["adaptntk"]["labels_to_random"][0])
+    seconds = time.perf_counter() - began
+    return DemoReport(comparison_table(curves, summary), sentence, ours.config, ours.run_folder, page, seconds)

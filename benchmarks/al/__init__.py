@@ -1,0 +1,1 @@
+"""Active learning: labels saved, what a round costs, the dimension of the sketch."""

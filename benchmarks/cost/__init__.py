@@ -1,0 +1,1 @@
+"""What features, selection and training cost beside what others do."""

@@ -1,0 +1,1 @@
+"""Where structures come from, and who sells their labels."""

@@ -1,0 +1,1 @@
+"""What all benchmarks share: plans, jobs, records, times."""

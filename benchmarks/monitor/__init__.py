@@ -1,0 +1,1 @@
+"""What stops a simulation, judged by labels."""

@@ -1,0 +1,59 @@
+"""What people call the methods, and their colours in all figures."""
+
+TITLES = {
+    "ntk": "NTK",
+    "error_model": "NTK + error model",
+    "ensemble": "ensemble of 3",
+    "dropout": "MC dropout",
+    "evidential": "evidential",
+    "last_layer": "last layer (LLPR)",
+    "distance": "distance",
+    "energy": "predicted energy",
+    "adaptntk": "AdaptNTK",
+    "topb": "NTK, top-B",
+    "lcmd": "LCMD",
+    "adaptntk+lcmd": "shortlist, then LCMD",
+    "maxdist": "MaxDist",
+    "kmeans++": "k-means++",
+    "bait": "BAIT",
+    "qbc": "QBC (ensemble)",
+    "mcd": "MC dropout",
+    "swag": "SWAG",
+    "edl": "evidential",
+    "llpr": "last layer (LLPR)",
+    "random": "random",
+}
+# Paul Tol's palette for people who do not see all colours; controls are grey.
+COLOURS = {
+    "ntk": "#4477AA",
+    "error_model": "#332288",
+    "ensemble": "#EE6677",
+    "dropout": "#228833",
+    "evidential": "#CCBB44",
+    "swag": "#88CCEE",
+    "last_layer": "#AA3377",
+    "distance": "#DDAA33",
+    "energy": "#555555",
+    "random": "#888888",
+    "adaptntk": "#4477AA",
+    "topb": "#66CCEE",
+    "lcmd": "#AA3377",
+    "adaptntk+lcmd": "#332288",
+    "maxdist": "#DDAA33",
+    "kmeans++": "#999933",
+    "bait": "#228833",
+    "qbc": "#EE6677",
+    "mcd": "#117733",
+    "edl": "#CCBB44",
+    "llpr": "#882255",
+}
+
+
+def title(method: str) -> str:
+    """Options (``ntk:dim=64``) follow in brackets, the dimension of a sketch (``adaptntk@64``) after a comma."""
+    name, *options = method.split(":")
+    name, _, dim = name.partition("@")
+    shown = TITLES.get(name, name)
+    if options:
+        return f"{shown.removesuffix(' of 3')} ({', '.join(options)})"
+    return f"{shown}, p = {dim}" if dim.isdigit() else f"{shown}, {dim}" if dim else shown

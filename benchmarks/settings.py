@@ -1,0 +1,180 @@
+"""What can be asked of each benchmark; what several have in common is written once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adaptntk.verbs.settings import Settings, option
+from adaptntk.verbs.shared import Device, LabelNames, Seed
+
+
+def folder(default: str) -> Any:
+    """Where results go."""
+    return option("The folder to write to.", Path(default), short="-o")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(Settings):
+    """Measured in one go."""
+
+    output: Path = folder("benchmark")
+    preset: str = option("full, or smoke for a test in seconds.", "full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostOnStructures(Cost, LabelNames):
+    structures: Path | None = option("Labelled structures of one composition.", None, default_text="made with xTB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features(CostOnStructures, Device):
+    """Gradients and sketches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Device):
+    """Hours of work, which may be interrupted."""
+
+    preset: str = option("cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).", "cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated(Experiment):
+    """With several seeds."""
+
+    seeds: int = option("How often, each time with another split and other weights.", 3)
+    jobs: int | None = option("How many run side by side.", None, default_text="one per core")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnData(Experiment, LabelNames):
+    """On published data, or data made on the spot."""
+
+    output: Path
+    data: str | None = option(
+        "rmd17, xtb (dynamics made on the spot) or a labelled extxyz file; where labels are bought, also t1x "
+        "(Transition-1X, or reactions made on the spot where it is not) or an HDF5 file in its layout.",
+        None,
+        default_text="xtb for smoke, else rmd17",
+    )
+    molecules: str | None = option("Names with commas between them.", None, default_text="those of docs/benchmarks.md")
+    data_dir: Path | None = option("Folder with published data sets.", None, default_text="ADAPTNTK_DATA")
+
+    @property
+    def source(self) -> str:
+        """Data that are not given are made on the spot for a test, and the published set otherwise."""
+        return self.data if self.data is not None else "xtb" if self.preset == "smoke" else "rmd17"
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """Names of the labels."""
+        return self.energy_key, self.forces_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncertainty(OnData, Repeated):
+    """Uncertainty methods side by side."""
+
+    output: Path = folder("benchmark-uq")
+    methods: str = option(
+        "Names with commas between them, NAME:KEY=VALUE to set an option.",
+        "ntk,ensemble,dropout,evidential,swag,last_layer,distance,energy,random",
+    )
+    error_model: bool = option("Add a row: the NTK score combined with cheap covariates.", False, flag="--error-model")
+    seeds: int = option("How often, each time with another split and other weights.", 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningCurves(OnData, Repeated):
+    """Ways to choose labels."""
+
+    output: Path = folder("benchmark-al")
+    methods: str = option(
+        "Names with commas between them: selectors (adaptntk, topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, bait, "
+        "random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr).",
+        "adaptntk,topb,lcmd,bait,qbc,random",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchDimension(OnData, Repeated):
+    """AdaptNTK with several sketches."""
+
+    output: Path = folder("benchmark-sketch")
+    dims: str | None = option(
+        "Dimensions with commas between them, exact for full gradients (which fit nowhere with the preset paper).",
+        None,
+        default_text="128,256,512,1024,2048,exact",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundTiming(OnData):
+    """What a round costs with each method."""
+
+    output: Path = folder("benchmark-timing")
+    methods: str = option(
+        "Names with commas between them, those of al.", "adaptntk,topb,lcmd,bait,qbc,mcd,swag,edl,llpr,random"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Campaigns(Repeated):
+    """Whole campaigns."""
+
+    output: Path = folder("benchmark-campaign")
+    preset: str = option("cpu or smoke.", "cpu")
+    molecule: str = option("Any molecule that adaptntk data md can build.", "ethanol")
+    methods: str = option("Ways to select, with commas between them.", "adaptntk,random")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorStudy(Settings):
+    """Simulations that are watched."""
+
+    output: Path = folder("benchmark-monitor")
+    recorded: bool = option("Judge the runs that are there, and make no others.", False, flag="--recorded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aspirin(Settings):
+    """The way of README.md."""
+
+    output: Path = folder("benchmark-aspirin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation(Seed):
+    """One network of the benchmark uq."""
+
+    output: Path = option("The folder of uq, with its networks.", Path("benchmark-uq"), short="-o")
+    molecule: str = option("Of rmd17.", "aspirin")
+    epochs: str = option("Other lengths of training, with commas between them.", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherData(Settings):
+    """Beside rMD17."""
+
+    output: Path = folder("benchmark-other-data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches(Settings):
+    """A finished run of al on reactions."""
+
+    output: Path = option("The folder of al --data t1x.", Path("benchmark-al"), short="-o")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReactionPaths(Seed):
+    """Which reactions are made."""
+
+    output: Path = option("The HDF5 file to write.", Path("reactions.h5"), short="-o")
+    only: str | None = option("Only reactions with one of these words in the name, commas between them.", None)
+    jobs: int | None = option("How many run side by side.", None, default_text="one per core")
+
+
+def listed(text: str) -> list[str]:
+    """The words between the commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]

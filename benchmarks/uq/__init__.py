@@ -1,0 +1,1 @@
+"""Uncertainty methods side by side."""

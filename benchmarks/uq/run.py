@@ -1,0 +1,248 @@
+"""``python -m benchmarks uq``: every uncertainty method on the same structures, against the same errors."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ase import Atoms
+from numpy.typing import NDArray
+
+from adaptntk.data.splits import split_structures
+from adaptntk.data.structures import structure_hash
+from adaptntk.errors import InputError
+from adaptntk.evaluation import energy_errors, force_errors
+from adaptntk.files import locked, write_atomically, write_table
+from adaptntk.training.loop import EpochReport
+from adaptntk.training.recipe import PRESETS, Recipe
+from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+from adaptntk.uncertainty.registry import parse_options
+from benchmarks.data.sources import Source, check_source
+from benchmarks.harness.experiment import experiment, find_plan, log, run_all
+from benchmarks.harness.fitting import fit_with_price
+from benchmarks.harness.record import save_outcome
+from benchmarks.settings import Uncertainty, listed
+from benchmarks.uq.report import draw_uq, uq_table
+from benchmarks.uq.summary import evaluation_columns, summarise
+
+Array = NDArray[np.float64]
+
+# Sets on which methods are scored: one to calibrate on, one to report.
+SCORED = ("calibration", "evaluation")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The size of the experiment."""
+
+    recipe: Recipe
+    sizes: dict[str, int]
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+PLANS = {
+    "cpu": Plan(PRESETS["small"], {"train": 400, "valid": 100, "calibration": 500, "evaluation": 1000}),
+    "paper": Plan(PRESETS["paper"], {"train": 1000, "valid": 100, "calibration": 2000, "evaluation": 2000}),
+    "smoke": Plan(
+        Recipe(
+            PRESETS["tiny"].architecture,
+            epochs=12, batch_size=8, learning_rate=3e-2, cosine=True,
+        ),
+        {"train": 48, "valid": 40, "calibration": 60, "evaluation": 120},
+        {"dropout": {"passes": 5}, "swag": {"draws": 5}, "evidential": {"steps": 200}},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Job:
+    """All methods on one molecule with one seed."""
+
+    source: Source
+    molecule: str
+    seed: int
+    plan: Plan
+    methods: tuple[str, ...]
+    folder: Path
+    device: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.molecule}, seed {self.seed}"
+
+    @property
+    def done(self) -> bool:
+        return all((self.folder / f"{name}.npz").exists() for name in ("common", *self.methods))
+
+    def run(self) -> None:
+        """Train and score; what is on disk already is not done again."""
+        with locked(self.folder):
+            parts = split_structures(self.source.load(self.molecule), self.plan.sizes, self.seed)
+            _write_common(self, parts)
+            for number, method in enumerate(self.methods, start=1):
+                if not (self.folder / f"{method}.npz").exists():
+                    _write_method(self, method, parts)
+                    log.info("%s: %s is scored, %d of %d", self.name, method, number, len(self.methods))
+
+    def workbench(self, parts: dict[str, list[Atoms]]) -> FolderWorkbench:
+        """On which one method is fitted; networks are found in the folder."""
+        return FolderWorkbench(
+            parts["train"],
+            parts["valid"],
+            self.seed,
+            folder=self.folder / "networks",
+            recipe=self.plan.recipe,
+            device=self.device,
+            on_epoch=self._show,
+        )
+
+    def _show(self, network: str, report: EpochReport) -> None:
+        if report.epoch % max(1, report.epochs // 4) == 0:
+            left = round(report.seconds * (report.epochs - report.epoch))
+            log.info("%s: %s, epoch %d of %d, validation forces %.4f eV/Å, %d:%02d left", self.name, network,
+                     report.epoch, report.epochs, report.validation.force_rmse, left // 60, left % 60)  # fmt: skip
+
+
+def run(settings: Uncertainty) -> str:
+    """Train what the methods need, score, compare; writes ``results.json``, ``table.md`` and figures.
+
+    Interrupted at any point and called again, it goes on where it was, and ``results.json`` is the same as without an
+    interruption. How long everything took is in ``timings.json``.
+    """
+    check_source(settings.source)
+    source = Source(settings.source, settings.data_dir, settings.output, settings.keys)
+    plan = find_plan(PLANS, settings.preset, settings.seeds)
+    methods = _methods(settings)
+    molecules = source.default_molecules() if settings.molecules is None else listed(settings.molecules)
+    identity = {"preset": settings.preset, "data": source.identity, "plan": dataclasses.asdict(plan)}
+    with experiment(settings.output, identity) as folder:
+        for molecule in molecules:
+            source.prepare(molecule, sum(plan.sizes.values()))
+        work = [
+            Job(source, molecule, seed, plan, methods, folder / molecule / f"seed-{seed}", settings.device)
+            for molecule in molecules
+            for seed in range(settings.seeds)
+        ]
+        run_all(work, settings.jobs, settings.device)
+        table = write_results(folder, source.name, settings.preset, plan, work)
+    return f"{table}\nwrote results.json, timings.json, table.md and figures to {folder}"
+
+
+def _methods(settings: Uncertainty) -> tuple[str, ...]:
+    """The names that were asked for, each known and with options that it has."""
+    names = listed(settings.methods)
+    if settings.error_model and "error_model" not in names:
+        names.insert(names.index("ntk") + 1 if "ntk" in names else 0, "error_model")
+    for name in names:
+        with_options(name)
+    if "ntk" not in names:
+        raise InputError("the method ntk must be among those compared")
+    return tuple(names)
+
+
+def with_options(method: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a method that is written as ``NAME`` or ``NAME:KEY=VALUE:KEY=VALUE``."""
+    name, *texts = method.split(":")
+    return name, parse_options(name, texts)
+
+
+def _write_common(job: Job, parts: dict[str, list[Atoms]]) -> None:
+    """Errors of the one model that all methods are also compared on, and which structures these are."""
+    path = job.folder / "common.npz"
+    if path.exists():
+        return
+    arrays: dict[str, Any] = {}
+    model = job.workbench(parts).member(0)
+    for part in SCORED:
+        arrays[f"{part}_error"] = force_errors(model.predict(parts[part]).forces, parts[part])
+    for part, frames in parts.items():
+        arrays[f"{part}_structures"] = np.array([structure_hash(atoms) for atoms in frames])
+        arrays[f"{part}_atoms"] = np.array([len(atoms) for atoms in frames])
+    save_arrays(path, arrays)
+
+
+def _write_method(job: Job, name: str, parts: dict[str, list[Atoms]]) -> None:
+    """Scores and errors of one method."""
+    kind, options = with_options(name)
+    fit = fit_with_price(job.workbench(parts), kind, job.plan.options.get(kind, {}) | options)
+    arrays: dict[str, Any] = {"networks": np.array(fit.networks), "fit_seconds": fit.seconds}
+    began = time.perf_counter()
+    for part in SCORED:
+        arrays |= {f"{part}_{key}": value for key, value in _assess(fit.fitted, parts[part]).items()}
+    arrays["score_seconds"] = time.perf_counter() - began
+    save_arrays(job.folder / f"{name}.npz", arrays)
+
+
+def _assess(fitted: Fitted, frames: Sequence[Atoms]) -> dict[str, Any]:
+    found = fitted.assess(frames)
+    return {
+        "score": found.score,
+        "variance": found.variance,
+        "kind": found.kind,
+        "error": force_errors(found.forces, frames),
+        "energy_error": np.abs(energy_errors(found.energies, frames)),
+    }
+
+
+def write_results(folder: Path, source: str, preset: str, plan: Plan, work: Sequence[Job]) -> str:
+    """Metrics, table and figures from what the jobs left on disk; returns the table."""
+    molecules = list(dict.fromkeys(job.molecule for job in work))
+    methods = list(work[0].methods)
+    results: dict[str, Any] = {
+        "preset": preset,
+        "data": source,
+        "sizes": plan.sizes,
+        "recipe": dataclasses.asdict(plan.recipe),
+        "seeds": [job.seed for job in work if job.molecule == molecules[0]],
+        "methods": methods,
+        "molecules": {},
+    }
+    timings: dict[str, Any] = {}
+    for molecule in molecules:
+        folders = [job.folder for job in work if job.molecule == molecule]
+        loaded = [{name: load_arrays(seed / f"{name}.npz") for name in ("common", *methods)} for seed in folders]
+        results["molecules"][molecule] = summarise(loaded, methods)
+        timings[molecule] = _timings(folders, loaded, methods)
+        for seed, arrays in zip(folders, loaded, strict=True):
+            write_table(seed / "evaluation.csv", evaluation_columns(arrays, methods))
+    table = uq_table(results, timings)
+    save_outcome(folder, results, table, timings={"ratios to one training": timings})
+    draw_uq(folder)
+    return table
+
+
+def _timings(folders: Sequence[Path], loaded: list[dict[str, Any]], methods: Sequence[str]) -> dict[str, Any]:
+    """Training, fitting and scoring of each method, as ratios to the training of one network; median over seeds."""
+    found: dict[str, Any] = {}
+    for name in methods:
+        rows = []
+        for folder, arrays in zip(folders, loaded, strict=True):
+            seconds = FolderWorkbench.read_seconds(folder / "networks")
+            one = seconds["member-0"]
+            stored = arrays[name]
+            training = sum(seconds[network] for network in stored["networks"].tolist())
+            rows.append([training / one, float(stored["fit_seconds"]) / one, float(stored["score_seconds"]) / one])
+        training, fit, score = np.median(rows, axis=0)
+        scored = sum(len(loaded[0][name][f"{part}_score"]) for part in SCORED)
+        found[name] = {"training": training, "fit": fit, "score": score, "structures_scored": scored}
+    return found
+
+
+def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    """Write an npz file, atomically."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays)
+
+    write_atomically(path, write)
+
+
+def load_arrays(path: Path) -> dict[str, Any]:
+    """Read what `save_arrays` wrote."""
+    with np.load(path, allow_pickle=False) as content:
+        return {name: content[name] for name in content.files}
