@@ -6,7 +6,6 @@ import ase.io
 import numpy as np
 import pytest
 import torch
-from adaptntk.uncertainty.ntk import NTKUncertainty
 from ase import Atoms, units
 from ase.calculators.calculator import CalculationFailed, PropertyNotImplementedError
 from ase.io.trajectory import Trajectory as ASETrajectory
@@ -14,11 +13,12 @@ from ase.md.verlet import VelocityVerlet
 from ase.mep import NEB
 from ase.optimize import BFGS
 
-from adaptntk.core.sketch.gaussian import NoSketch
 from adaptntk.errors import InputError
 from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.torch_module import TorchModulePotential
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.workbench import GivenModel
 from tests.conftest import tiny_network
 
 KEYS = {"ntk_variance", "energy_uncertainty", "forces_uncertainty", "forces_error_bound"}
@@ -27,14 +27,22 @@ KEYS = {"ntk_variance", "energy_uncertainty", "forces_uncertainty", "forces_erro
 @pytest.fixture(scope="module")
 def exact(parts):
     """Calibrated in float64, where 1e-9 can be asked for."""
-    return NTKUncertainty.fit(tiny_network(), parts["train"]).calibrate(parts["valid"], criterion="fixed")
+    return fit(GivenModel(parts["train"], parts["valid"], potential=tiny_network()), options={"criterion": "fixed"})
 
 
-@pytest.mark.parametrize("normalise", ["none", "per_atom"])
-@pytest.mark.parametrize("sketch", [None, NoSketch()])
-def test_numbers_are_those_of_score_and_predict(parts, normalise, sketch):
-    uncertainty = NTKUncertainty.fit(tiny_network(), parts["train"], sketch=sketch, normalise=normalise)
-    uncertainty = uncertainty.calibrate(parts["valid"], criterion="fixed")
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("ntk", {"criterion": "fixed", "normalise": "none"}),
+        ("ntk", {"criterion": "fixed", "normalise": "per_atom"}),
+        ("ntk", {"criterion": "fixed", "sketch": "none"}),
+        ("last_layer", {"criterion": "fixed"}),
+        ("distance", {}),
+    ],
+)
+def test_numbers_are_those_of_score_and_predict(parts, method, options):
+    bench = GivenModel(parts["train"], parts["valid"], potential=tiny_network())
+    uncertainty = fit(bench, method, options)
     frames = parts["test"][:4]
     scores, predicted = uncertainty.score(frames), uncertainty.potential.predict(frames)
     bound = uncertainty.calibration.error_bound(scores.variance, 0.8)
@@ -46,7 +54,7 @@ def test_numbers_are_those_of_score_and_predict(parts, normalise, sketch):
         assert np.allclose(atoms.get_forces(), predicted.forces[index], rtol=0, atol=1e-10)
         assert atoms.calc.results["free_energy"] == atoms.calc.results["energy"]
         expected = {
-            "ntk_variance": scores.variance[index],
+            f"{method}_variance": scores.variance[index],
             "forces_uncertainty": scores.sigma[index],
             "energy_uncertainty": scores.energy_sigma[index],
             "forces_error_bound": bound[index],
@@ -67,7 +75,7 @@ def test_stress_and_forces_are_those_of_mace(silicon, every):
     others = [silicon.copy() for _ in range(3)]
     for seed, atoms in enumerate(others):
         atoms.rattle(0.1, seed=seed)
-    calculator = UncertaintyCalculator(NTKUncertainty.fit(potential, others), every)
+    calculator = UncertaintyCalculator(fit(GivenModel(others, potential=potential)), every)
     stock = stock_calculator(potential)
     for atoms in (silicon, silicon * (2, 1, 1)):
         atoms.set_cell(atoms.cell @ np.array([[1, 0.02, 0], [0, 1.03, 0], [0.01, 0, 0.98]]), scale_atoms=True)
@@ -136,7 +144,7 @@ def test_asked_for_it_is_computed_in_between(exact, parts, every):
 
 
 def test_uncalibrated_there_is_only_the_score(tiny, parts):
-    calculator = UncertaintyCalculator(NTKUncertainty.fit(tiny, parts["train"]))
+    calculator = UncertaintyCalculator(fit(GivenModel(parts["train"], potential=tiny)))
     atoms = parts["test"][0].copy()
     atoms.calc = calculator
     atoms.get_forces()
@@ -210,7 +218,7 @@ class Springs(torch.nn.Module):
 
 
 def test_other_potentials(parts):
-    uncertainty = NTKUncertainty.fit(TorchModulePotential(Springs()), parts["train"])
+    uncertainty = fit(GivenModel(parts["train"], potential=TorchModulePotential(Springs())), options={"sketch": "none"})
     atoms = parts["test"][0].copy()
     atoms.calc = UncertaintyCalculator(uncertainty)
     assert np.allclose(atoms.get_forces(), uncertainty.potential.predict([atoms]).forces[0])

@@ -149,6 +149,9 @@ def test_collect(fitted, parts):
     assert collect([frames[0], frames[0].copy()], min_distance=0.0) == [frames[0]]
     with pytest.raises(InputError, match="no ntk_variance"):
         collect([parts["test"][0]], 1.0)
+    for atoms in frames:
+        atoms.info["swag_variance"] = -atoms.info["ntk_variance"]
+    assert len(collect(frames, -threshold, min_distance=0.0, key="swag_variance")) == len(frames) - len(chosen)
 
 
 def test_collect_leaves_out_what_is_nearly_the_same_or_broken(parts):

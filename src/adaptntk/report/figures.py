@@ -4,7 +4,6 @@ import csv
 import json
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,8 +12,6 @@ from numpy.typing import NDArray
 from adaptntk.core import metrics
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
-
-matplotlib.use("Agg")
 
 Array = NDArray[np.float64]
 
