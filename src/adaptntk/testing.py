@@ -10,13 +10,16 @@ from ase import Atoms
 from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import Posterior
 from adaptntk.core.selection.problem import Constraints, Problem, Selection
-from adaptntk.errors import InputError
-from adaptntk.models.protocol import Potential, parameter_count
+from adaptntk.errors import InputError, ModelError
+from adaptntk.models.family import Trainable, as_trainable
+from adaptntk.models.protocol import Potential, energy_gradients_one_by_one, parameter_count
 from adaptntk.uncertainty.method import Assessment, Method, MethodState
 
 
 def check_potential(potential: Potential, structures: Sequence[Atoms], periodic: Atoms | None = None) -> None:
-    """Verify that an adapter keeps the contract of `Potential`.
+    """Verify that an adapter keeps the contract of `Potential`, and can do what its capabilities declare.
+
+    What it does not declare must not be there: features and energies of atoms None, dropout refused.
 
     Args:
         potential: the adapter.
@@ -33,6 +36,13 @@ def check_potential(potential: Potential, structures: Sequence[Atoms], periodic:
     _check_one_atom(potential, structures[0])
     if periodic is not None:
         _check_periodic_shift(potential, periodic, tolerance)
+        _check_stress(potential, periodic)
+    _check_single_point(potential, structures[0])
+    _check_copies(potential, structures)
+    _check_atoms(potential, structures, tolerance)
+    _check_dropout(potential, structures[0])
+    if potential.capabilities.trainable:
+        _check_trainable(as_trainable(potential.copy()), structures, tolerance)
 
 
 def check_method(method: Method, structures: Sequence[Atoms], pointwise: bool = True) -> None:
@@ -166,6 +176,11 @@ def _check_batches(potential: Potential, structures: Sequence[Atoms], tolerance:
     assert rows.shape == (len(graphs), parameter_count(potential)), "one gradient per structure, over all parameters"
     assert bool(torch.isfinite(rows).all()), "gradients must be finite"
     assert bool((rows != 0).any()), "the energy must depend on the parameters"
+    expected = energy_gradients_one_by_one(potential, graphs)
+    assert float((rows - expected).norm() / expected.norm()) < 100 * tolerance, (
+        "energy_gradients must be the derivatives of the energies over the parameters"
+    )
+    assert all(potential.gradient_memory(graph) >= 0 for graph in graphs), "memory must be a number of bytes"
 
 
 def _check_forces(potential: Potential, atoms: Atoms) -> None:
@@ -203,4 +218,114 @@ def _check_periodic_shift(potential: Potential, atoms: Atoms, tolerance: float) 
     energies = potential.predict([atoms, shifted]).energies
     assert abs(energies[0] - energies[1]) <= tolerance * (1 + abs(energies[0])), (
         "moving an atom by a lattice vector must not change the energy"
+    )
+
+
+def _check_stress(potential: Potential, atoms: Atoms) -> None:
+    stress = potential.single_point(atoms).stress
+    if not potential.capabilities.stress:
+        assert stress is None, "there is a stress, but the capabilities do not say so"
+        return
+    assert stress is not None, "the capabilities declare a stress, but there is none"
+    assert stress.shape == (3, 3), "the stress must be a 3 x 3 tensor"
+    step = 1e-4 if potential.dtype == torch.float64 else 1e-2
+    strained = [atoms.copy(), atoms.copy()]
+    for other, factor in zip(strained, (1 + step, 1 - step), strict=True):
+        other.set_cell(np.asarray(atoms.cell) * factor, scale_atoms=True)
+    plus, minus = potential.predict(strained).energies
+    trace = (plus - minus) / (2 * step * atoms.get_volume())
+    allowed = 1e-5 if potential.dtype == torch.float64 else 5e-2
+    assert abs(trace - np.trace(stress)) <= allowed * (1 + np.abs(stress).max()), (
+        "the stress must be the derivative of the energy over the strain, by volume"
+    )
+
+
+def _check_single_point(potential: Potential, atoms: Atoms) -> None:
+    predicted = potential.predict([atoms])
+    row = potential.energy_gradients([potential.graph(atoms)])
+    for gradient in (False, True):
+        point = potential.single_point(atoms, gradient)
+        assert np.isclose(point.energy, predicted.energies[0], rtol=1e-6), "single_point and predict must agree"
+        assert np.allclose(point.forces, predicted.forces[0], rtol=1e-3, atol=1e-4), "the forces must agree too"
+        assert point.stress is None or atoms.pbc.all(), "only what is periodic in all directions has a stress"
+        if not gradient:
+            assert point.gradient is None, "a gradient that was not asked for"
+            continue
+        assert point.gradient is not None, "the gradient was asked for"
+        error = float((point.gradient - row).norm() / row.norm())
+        assert error < 1e-3, "the gradient of single_point must be that of energy_gradients"
+
+
+def _check_copies(potential: Potential, structures: Sequence[Atoms]) -> None:
+    before = potential.predict(structures).energies
+    weights = potential.weights()
+    assert weights.shape == (parameter_count(potential),), "weights must be all parameters in one row"
+    copied = potential.copy()
+    assert np.array_equal(copied.predict(structures).energies, before), "a copy must predict the same"
+    assert copied.built_like(potential), "a copy must be built like the original"
+    copied.set_weights(1.1 * weights)
+    changed = copied.predict(structures).energies
+    assert not np.allclose(changed, before, rtol=1e-9), "set_weights on a copy must change what it predicts"
+    assert np.array_equal(potential.predict(structures).energies, before), "a copy must not change the original"
+    copied.set_weights(weights)
+    assert np.allclose(copied.predict(structures).energies, before), "set_weights must put the weights back"
+
+
+def _check_atoms(potential: Potential, structures: Sequence[Atoms], tolerance: float) -> None:
+    """Energies and features of the atoms, where they are declared."""
+    declared = potential.capabilities
+    turned = [atoms.copy() for atoms in structures]
+    for atoms in turned:
+        atoms.rotate(40, (1, 2, 3))
+    found, again = potential.predict(structures), potential.predict(turned)
+    for name, values in (("node_features", found.node_features), ("atom_energies", found.atom_energies)):
+        assert (values is not None) == vars(declared)[name], f"{name} and the capabilities must agree"
+    for atoms, energy, parts in zip(structures, found.energies, found.atom_energies or (), strict=False):
+        assert parts.shape == (len(atoms),), "one energy per atom"
+        assert np.isclose(parts.sum(), energy, rtol=max(tolerance, 1e-6)), "the energies of the atoms must add up"
+    widths = set()
+    for atoms, rows, other in zip(structures, found.node_features or (), again.node_features or (), strict=False):
+        assert rows.ndim == 2, "node features must be one row per atom"
+        assert len(rows) == len(atoms), "node features must be one row per atom"
+        assert np.allclose(rows, other, rtol=1e-3, atol=1e-3 * np.abs(rows).max()), "node features must not turn"
+        widths.add(rows.shape[1])
+    assert len(widths) <= 1, "node features must be equally many for all atoms"
+
+
+def _check_dropout(potential: Potential, atoms: Atoms) -> None:
+    if not potential.capabilities.dropout:
+        try:
+            potential.with_dropout(0.5)
+        except ModelError:
+            return
+        raise AssertionError("a potential that does not declare dropout must refuse it with a ModelError")
+    sampled = potential.with_dropout(0.5)
+    with sampled.dropout_enabled(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        energies = {float(sampled.predict([atoms]).energies[0]) for _ in range(8)}
+    assert len(energies) > 1, "with dropout the energy must differ from call to call"
+    for other in (sampled, potential):
+        settled = [float(other.predict([atoms]).energies[0]) for _ in range(2)]
+        assert settled[0] == settled[1], "dropout must end with dropout_enabled, and stay out of the original"
+
+
+def _check_trainable(potential: Trainable, structures: Sequence[Atoms], tolerance: float) -> None:
+    graphs = [potential.graph(atoms) for atoms in structures]
+    predicted = potential.predict(structures)
+    isolated = np.array([sum(potential.isolated_energies[z] for z in a.numbers.tolist()) for a in structures])
+    scale = 10 * tolerance * (1 + np.abs(predicted.energies).max())
+    for training in (False, True):
+        energies, forces = potential.training_outputs(graphs, training)
+        total = energies.detach().double().cpu().numpy() + isolated
+        assert np.allclose(total, predicted.energies, rtol=0, atol=scale), "training_outputs and predict must agree"
+        assert np.allclose(forces.detach().cpu(), np.concatenate(predicted.forces), rtol=1e-3, atol=1e-4), (
+            "the forces of training_outputs and predict must agree"
+        )
+        assert forces.requires_grad or not training, "forces must be differentiable while training"
+    alone = potential.interaction_energies(graphs).detach().double().cpu().numpy()
+    assert np.allclose(alone + isolated, predicted.energies, rtol=0, atol=scale), "interaction_energies must agree too"
+    potential.shift_energies(0.5)
+    change = potential.predict(structures).energies - predicted.energies
+    assert np.allclose(change, [0.5 * len(atoms) for atoms in structures], rtol=0, atol=scale), (
+        "shift_energies must add the constant to every atom"
     )

@@ -223,12 +223,6 @@ class PotentialBase(ABC):
         yield
 
 
-def check_capability(potential: Potential, name: str, purpose: str) -> None:
-    """Refuse a potential that does not declare what ``purpose`` needs."""
-    if not vars(potential.capabilities)[name]:
-        raise ModelError(f"{purpose} needs a model with {name.replace('_', ' ')}, and {potential.description} has none")
-
-
 def parameter_count(potential: Potential) -> int:
     """P, the length of the full gradient."""
     return sum(tensor.numel() for _, tensor in potential.parameters())
