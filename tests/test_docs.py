@@ -31,6 +31,18 @@ def test_python_examples_run(page, files, ntk_file, tmp_path, monkeypatch):
         exec(compile(block, page.name, "exec"), {})
 
 
+def test_pages_import_public_names_only():
+    """What a page shows is there to stay; inner modules may move."""
+    found = {
+        (page.name, module)
+        for page in PAGES
+        for block in code_blocks(page, "python")
+        for module in re.findall(r"^\s*(?:from|import) (adaptntk[\w.]*)", block, re.MULTILINE)
+    }
+    assert len(found) > 3
+    assert {(page, module) for page, module in found if module not in ("adaptntk", "adaptntk.testing")} == set()
+
+
 def commands(page: Path) -> list[str]:
     lines = [line for block in code_blocks(page, "") for line in block.splitlines()]
     return [line.removeprefix("$ ") for line in lines if line.removeprefix("$ ").startswith(tuple(PROGRAMS))]
