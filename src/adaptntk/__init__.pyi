@@ -11,12 +11,15 @@ from .core.sketch.quality import SketchAdvice, effective_dimension, sketch_error
 from .core.sketch.structured import SparseSignSketch, SRHTSketch
 from .data.rmd17 import load_rmd17
 from .data.splits import check_disjoint, split_structures
+from .data.structure_file import open_structures
 from .data.structures import read_structures, structure_hash, write_structures
 from .data.xtb_md import build_molecule, sample_md
 from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
 from .features.energy_gradients import EnergyGradients
 from .features.feature_map import FeatureMap
 from .features.last_layer import LastLayerFeatures
+from .labelers.labeler import Labeler, LabelError, LabelerSpec
+from .labelers.registry import LABELERS, build_labeler
 from .md.calculator import PotentialCalculator, UncertaintyCalculator
 from .md.dynamics import MDSettings, SimulationResult, run_md, watch
 from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes, plan_trajectories
@@ -29,6 +32,7 @@ from .models.mace.potential import MACEPotential
 from .models.protocol import Capabilities, Potential, PotentialBase, Predictions, SinglePoint
 from .models.registry import FAMILIES, load_potential, register_family
 from .models.torch_module import TorchModulePotential
+from .progress import Progress, silent
 from .training.loop import Trained, TrainingOptions, train
 from .training.recipe import PRESETS, Recipe
 from .uncertainty.candidates import Candidates
@@ -45,6 +49,7 @@ from .version import __version__
 
 __all__ = [
     "FAMILIES",
+    "LABELERS",
     "METHODS",
     "PHYSICAL_RULES",
     "PRESETS",
@@ -73,6 +78,9 @@ __all__ = [
     "GivenModel",
     "IndefiniteMatrixError",
     "InputError",
+    "LabelError",
+    "Labeler",
+    "LabelerSpec",
     "LastLayerFeatures",
     "MACEPotential",
     "MDJob",
@@ -92,6 +100,7 @@ __all__ = [
     "PotentialCalculator",
     "Predictions",
     "Problem",
+    "Progress",
     "Recipe",
     "RelativeThreshold",
     "Rule",
@@ -116,6 +125,7 @@ __all__ = [
     "Watch",
     "Workbench",
     "__version__",
+    "build_labeler",
     "build_molecule",
     "check_disjoint",
     "collect",
@@ -128,6 +138,7 @@ __all__ = [
     "load_potential",
     "load_rmd17",
     "normal_modes",
+    "open_structures",
     "plan_trajectories",
     "read_header",
     "read_structures",
@@ -139,6 +150,7 @@ __all__ = [
     "sample_md",
     "save_fitted",
     "select",
+    "silent",
     "sketch_error",
     "split_structures",
     "structure_hash",

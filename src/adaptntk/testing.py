@@ -11,6 +11,7 @@ from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import Posterior
 from adaptntk.core.selection.problem import Constraints, Problem, Selection
 from adaptntk.errors import InputError, ModelError
+from adaptntk.labelers.labeler import Labeler
 from adaptntk.models.family import Trainable, as_trainable
 from adaptntk.models.protocol import Potential, energy_gradients_one_by_one, parameter_count
 from adaptntk.uncertainty.method import Assessment, Method, MethodState
@@ -112,6 +113,35 @@ def _check_rule(rule: Callable[[Problem], Selection], rows: int, asked: int) -> 
     except InputError:
         return
     raise AssertionError("more picks than candidates must be refused with an InputError")
+
+
+def check_labeler(labeler: Labeler, structures: Sequence[Atoms]) -> None:
+    """Verify that a labeler keeps the contract of `Labeler`; its forces must be the slope of its energy.
+
+    Args:
+        labeler: yours.
+        structures: at least two that it can label; five labels of small ones are computed.
+    """
+    assert len(structures) >= 2, "give at least two structures"
+    first, second = (atoms.copy() for atoms in structures[:2])
+    energy, forces = labeler.label(first)
+    assert first == structures[0], "the labeler changed the structure"
+    assert np.shape(forces) == (len(first), 3), f"the forces have the shape {np.shape(forces)}"
+    assert np.isfinite([energy, *np.ravel(forces)]).all(), "the energy or a force is not finite"
+    labeler.label(second)
+    again, forces_again = labeler.label(first)
+    assert abs(again - energy) < 1e-5, "a label depends on what was labelled before it"
+    assert np.allclose(forces, forces_again, atol=1e-4), "a label depends on what was labelled before it"
+    step, slopes = 2e-3, []
+    atom, axis = np.unravel_index(int(np.abs(forces).argmax()), np.shape(forces))
+    for sign in (1, -1):
+        moved = first.copy()
+        moved.positions[atom, axis] += sign * step
+        slopes.append(labeler.label(moved)[0])
+    slope = -(slopes[0] - slopes[1]) / (2 * step)
+    assert abs(slope - forces[atom, axis]) < 0.01 + 0.02 * abs(slope), (
+        f"the force on atom {atom} is {forces[atom, axis]:.3f} eV/Å, but the energy falls by {slope:.3f}: unit or sign?"
+    )
 
 
 def _check_assessment(found: Assessment, structures: Sequence[Atoms]) -> None:

@@ -18,7 +18,7 @@ from adaptntk.campaign.steps.learn import fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.execution import limited_threads, open_executor
 from adaptntk.files import make_folder
-from adaptntk.labelers.process import check_labeler
+from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def run_campaign(
         on_round: called with the summary of each round that is complete.
     """
     config = overrides.applied_to(read_config(config_file))
-    check_labeler(config.label.spec)
+    check_spec(config.label.spec)
     with open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:

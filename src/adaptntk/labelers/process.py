@@ -239,7 +239,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def check_labeler(spec: LabelerSpec) -> None:
+def check_spec(spec: LabelerSpec) -> None:
     """Refuse a labeler that cannot be built, before anything is computed."""
     if spec.time_limit <= 0 or spec.attempts < 1:
         raise InputError("a labeler needs a positive time limit and at least one attempt")

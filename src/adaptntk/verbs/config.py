@@ -54,10 +54,10 @@ def schema(settings: TextSettings, show: Show) -> TextReport:
 def check(settings: CheckSettings, show: Show) -> TextReport:
     """Check a configuration and its files, and say what it will do; nothing is computed."""
     from adaptntk.campaign.config import read_config
-    from adaptntk.labelers.process import check_labeler
+    from adaptntk.labelers.process import check_spec
 
     found = read_config(settings.config)
-    check_labeler(found.label.spec)
+    check_spec(found.label.spec)
     later = f"then {found.round.total} in each of up to {found.stop.rounds} rounds"
     return TextReport(
         f"{settings.config}: {found.name}, {found.first.total} labels to begin with, {later}, "
