@@ -1,4 +1,4 @@
-"""What can be asked of each benchmark; what several have in common is written once."""
+"""What can be asked of each benchmark, and what it answers; options that several have are written once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,24 @@ class Cost(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class CostOnStructures(Cost, LabelNames):
+    """Measured on given structures."""
+
     structures: Path | None = option("Labelled structures of one composition.", None, default_text="made with xTB")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Features(CostOnStructures, Device):
-    """Gradients and sketches."""
+    """Gradients and sketches: against one backward per structure, torch.func, TRAK and dattri."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection(Cost):
+    """Batches from large pools: against recomputation and bmdal_reg; peak memory of a pool on disk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(CostOnStructures):
+    """An epoch of adaptntk train against one of mace_run_train, same network, data and loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +85,7 @@ class OnData(Experiment, LabelNames):
 
 @dataclass(frozen=True, kw_only=True)
 class Uncertainty(OnData, Repeated):
-    """Uncertainty methods side by side."""
+    """All uncertainty methods side by side: ranking, retention and calibration. Goes on after an interruption."""
 
     output: Path = folder("benchmark-uq")
     methods: str = option(
@@ -86,7 +98,7 @@ class Uncertainty(OnData, Repeated):
 
 @dataclass(frozen=True, kw_only=True)
 class LearningCurves(OnData, Repeated):
-    """Ways to choose labels."""
+    """Learning curves: labels are hidden, bought in batches, and the model trained anew. Goes on where it was."""
 
     output: Path = folder("benchmark-al")
     methods: str = option(
@@ -98,7 +110,7 @@ class LearningCurves(OnData, Repeated):
 
 @dataclass(frozen=True, kw_only=True)
 class SketchDimension(OnData, Repeated):
-    """AdaptNTK with several sketches."""
+    """Learning curves of AdaptNTK with sketches of several dimensions, and how far their batches agree."""
 
     output: Path = folder("benchmark-sketch")
     dims: str | None = option(
@@ -110,7 +122,7 @@ class SketchDimension(OnData, Repeated):
 
 @dataclass(frozen=True, kw_only=True)
 class RoundTiming(OnData):
-    """What a round costs with each method."""
+    """One round of active learning with each method: training, uncertainty, selection, as ratios to AdaptNTK."""
 
     output: Path = folder("benchmark-timing")
     methods: str = option(
@@ -120,7 +132,7 @@ class RoundTiming(OnData):
 
 @dataclass(frozen=True, kw_only=True)
 class Campaigns(Repeated):
-    """Whole campaigns."""
+    """Whole campaigns with labels from GFN2-xTB that differ in how they select: labels for the same error."""
 
     output: Path = folder("benchmark-campaign")
     preset: str = option("cpu or smoke.", "cpu")
@@ -130,7 +142,7 @@ class Campaigns(Repeated):
 
 @dataclass(frozen=True, kw_only=True)
 class MonitorStudy(Settings):
-    """Simulations that are watched."""
+    """Does the monitor stop a simulation before the forces go wrong, and what does it cost? An hour on one core."""
 
     output: Path = folder("benchmark-monitor")
     recorded: bool = option("Judge the runs that are there, and make no others.", False, flag="--recorded")
@@ -138,14 +150,14 @@ class MonitorStudy(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Aspirin(Settings):
-    """The way of README.md."""
+    """Train, fit and evaluate on aspirin of the revised MD17 data set: what README.md shows."""
 
     output: Path = folder("benchmark-aspirin")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ablation(Seed):
-    """One network of the benchmark uq."""
+    """Why the NTK score is where it is: ridge, sketch, features, length of training. Reads networks of uq."""
 
     output: Path = option("The folder of uq, with its networks.", Path("benchmark-uq"), short="-o")
     molecule: str = option("Of rmd17.", "aspirin")
@@ -154,21 +166,21 @@ class Ablation(Seed):
 
 @dataclass(frozen=True, kw_only=True)
 class OtherData(Settings):
-    """Beside rMD17."""
+    """Scores of single networks on acetylacetone, and on molecules with GFN2-xTB, also hotter than trained."""
 
     output: Path = folder("benchmark-other-data")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batches(Settings):
-    """A finished run of al on reactions."""
+    """Where the first batches of al --data t1x come from, and how large the forces are. Reads what al left."""
 
     output: Path = option("The folder of al --data t1x.", Path("benchmark-al"), short="-o")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReactionPaths(Seed):
-    """Which reactions are made."""
+    """Make reaction paths with GFN2-xTB, in the layout of Transition-1X: minutes, no download."""
 
     output: Path = option("The HDF5 file to write.", Path("reactions.h5"), short="-o")
     only: str | None = option("Only reactions with one of these words in the name, commas between them.", None)

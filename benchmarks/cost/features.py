@@ -11,6 +11,7 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
+from adaptntk.cli.console import show_progress
 from adaptntk.core.sketch.gaussian import GaussianSketch
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.features.energy_gradients import EnergyGradients
@@ -21,7 +22,6 @@ from adaptntk.models.mace.graph import mean_neighbours
 from adaptntk.models.mace.network import build_network
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.protocol import choose_device, energy_gradients_one_by_one, parameter_count
-from adaptntk.progress import Progress
 from adaptntk.report.tables import aligned
 from benchmarks.cost.figures import draw_features
 from benchmarks.cost.torch_func import vectorised_gradients
@@ -60,7 +60,7 @@ PLANS = {
 }  # fmt: skip
 
 
-def run(settings: Features, progress: Progress) -> str:
+def run(settings: Features) -> str:
     """Measure, write ``features.json`` and ``features.png``."""
     plan = find_plan(PLANS, settings.preset)
     structures = given_frames(settings, plan.structures)
@@ -68,14 +68,14 @@ def run(settings: Features, progress: Progress) -> str:
     first = structures[0].numbers.tolist()
     frames = [atoms for atoms in structures if atoms.numbers.tolist() == first][: plan.structures]
     folder = make_folder(settings.output)
-    result = _measure(plan, frames, settings.device, progress)
+    result = _measure(plan, frames, settings.device)
     save_record(folder, "features", {"preset": settings.preset, **result})
     drawn = draw_features(folder)
     lines = [line for name, network in result["networks"].items() for line in _shown(name, network)]
     return "\n".join([result["structures"], *lines, f"wrote {folder / 'features.json'} and {drawn}"])
 
 
-def _measure(plan: Plan, frames: list[Atoms], device: str, progress: Progress) -> dict[str, Any]:
+def _measure(plan: Plan, frames: list[Atoms], device: str) -> dict[str, Any]:
     result: dict[str, Any] = {
         "structures": f"{len(frames)} x {frames[0].get_chemical_formula()}",
         "batch": plan.batch,
@@ -83,16 +83,16 @@ def _measure(plan: Plan, frames: list[Atoms], device: str, progress: Progress) -
         "unit": "ms per structure: median, lowest and highest of the rounds",
         "networks": {},
     }
-    for name in progress(list(plan.networks), "networks", len(plan.networks)):
+    for name in show_progress(list(plan.networks), "networks", len(plan.networks)):
         result["networks"][name] = _compare(plan, plan.networks[name], frames, device)
     base = plan.networks[next(iter(plan.networks))]
     result["by_parameters"] = [
         _cost(dataclasses.replace(base, hidden_irreps=f"{n}x0e + {n}x1o"), frames[: plan.batch], plan, device)
-        for n in progress(plan.channels, "numbers of parameters", len(plan.channels))
+        for n in show_progress(plan.channels, "numbers of parameters", len(plan.channels))
     ]
     result["by_atoms"] = [
         _cost(base, [_cluster(atoms, n) for atoms in frames[:4]], plan, device)
-        for n in progress(plan.copies, "numbers of atoms", len(plan.copies))
+        for n in show_progress(plan.copies, "numbers of atoms", len(plan.copies))
     ]
     result["by_dim"] = _sketch_cost(plan)
     return result

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adaptntk.cli.console import show_progress
 from adaptntk.core.posterior import Posterior
 from adaptntk.core.selection.greedy import greedy
 from adaptntk.core.selection.problem import Problem
@@ -24,7 +25,6 @@ from adaptntk.errors import InputError
 from adaptntk.files import make_folder
 from adaptntk.models.family import Architecture, EnergyReference
 from adaptntk.models.registry import find_family, load_potential
-from adaptntk.progress import Progress
 from adaptntk.training.recipe import PRESETS
 from adaptntk.uncertainty.file import save_fitted
 from adaptntk.uncertainty.fit import fit
@@ -33,7 +33,7 @@ from benchmarks.cost.figures import draw_selection_cost
 from benchmarks.harness.experiment import find_plan
 from benchmarks.harness.record import save_record
 from benchmarks.harness.stopwatch import show_range, time_in_turns
-from benchmarks.settings import Cost
+from benchmarks.settings import Selection
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ PLANS = {
 }  # fmt: skip
 
 
-def run(settings: Cost, progress: Progress) -> str:
+def run(settings: Selection) -> str:
     """Measure, write ``selection.json`` and ``selection.png``."""
     plan = find_plan(PLANS, settings.preset)
     folder = make_folder(settings.output)
@@ -74,12 +74,13 @@ def run(settings: Cost, progress: Progress) -> str:
         **_compare(plan),
         "by_pool": [
             {"candidates": n, **_seconds(n, plan.dim, plan)}
-            for n in progress(plan.pools, "sizes of the pool", len(plan.pools))
+            for n in show_progress(plan.pools, "sizes of the pool", len(plan.pools))
         ],
         "by_dim": [
-            {"dim": p, **_seconds(plan.pools[1], p, plan)} for p in progress(plan.dims, "dimensions", len(plan.dims))
+            {"dim": p, **_seconds(plan.pools[1], p, plan)}
+            for p in show_progress(plan.dims, "dimensions", len(plan.dims))
         ],
-        "selectors": _selectors(plan, progress),
+        "selectors": _selectors(plan),
         "peak_memory": _peak_memory(plan) if sys.platform == "linux" else None,
     }
     save_record(folder, "selection", result)
@@ -195,14 +196,14 @@ def _seconds(candidates: int, dim: int, plan: Plan) -> dict[str, Any]:
     return {"seconds": {name: timing.summary() for name, timing in times.items()}}
 
 
-def _selectors(plan: Plan, progress: Progress) -> dict[str, dict[str, float]]:
+def _selectors(plan: Plan) -> dict[str, dict[str, float]]:
     """Time and peak memory of every rule on the same rows in float32, as features are stored."""
     train, candidates = random_features(1000, plan.candidates, plan.dim)
     found = {}
     with tempfile.TemporaryDirectory() as name:
         rows = Path(name) / "rows.npy"
         np.save(rows, torch.cat([train, candidates]).float().numpy())
-        for selector in progress(list(SELECTORS), "rules", len(SELECTORS)):
+        for selector in show_progress(list(SELECTORS), "rules", len(SELECTORS)):
             command = [sys.executable, "-c", _SELECT + _PRINT_PEAK, str(rows), selector, str(plan.picks)]
             lines = _run(command, f"the rule {selector}")
             found[selector] = {"seconds": round(float(lines[-2]), 3)}

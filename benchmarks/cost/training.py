@@ -13,17 +13,17 @@ from typing import Any
 
 from ase import Atoms
 
+from adaptntk.cli.console import show_progress
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder
 from adaptntk.models.mace.architecture import PAPER, SMALL, TINY, MACEArchitecture
-from adaptntk.progress import Progress
 from adaptntk.training.loop import EpochReport, train
 from adaptntk.training.recipe import Recipe
 from benchmarks.data.sources import given_frames
 from benchmarks.harness.experiment import find_plan
 from benchmarks.harness.record import save_record
-from benchmarks.settings import CostOnStructures
+from benchmarks.settings import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +51,12 @@ PLANS = {
 _ENERGY_WEIGHT, _FORCES_WEIGHT = 1.0, 100.0
 
 
-def run(settings: CostOnStructures, progress: Progress) -> str:
+def run(settings: Training) -> str:
     """Measure, write ``training.json``."""
     plan = find_plan(PLANS, settings.preset)
     structures = given_frames(settings, max(case.train + case.valid for case in plan.values()))
     folder = make_folder(settings.output)
-    networks = {name: _compare(plan[name], structures) for name in progress(list(plan), "networks", len(plan))}
+    networks = {name: _compare(plan[name], structures) for name in show_progress(list(plan), "networks", len(plan))}
     result = {"preset": settings.preset, "unit": "seconds per epoch, validation included", "networks": networks}
     lines = []
     for name, network in networks.items():
