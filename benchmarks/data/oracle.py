@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ase import Atoms
 
-from adaptntk.data.structures import ENERGY, FORCES
+from adaptntk.data.structures import bare
 from adaptntk.errors import InputError
 
 
@@ -16,7 +16,7 @@ class Oracle:
 
     def __init__(self, labelled: Sequence[Atoms]) -> None:
         self._labelled = list(labelled)
-        self.pool = [_bare(atoms) for atoms in labelled]
+        self.pool = [bare(atoms, keep_info=True) for atoms in labelled]
         self.bought: list[int] = []
 
     def buy(self, indices: Sequence[int]) -> list[Atoms]:
@@ -26,10 +26,3 @@ class Oracle:
                 raise InputError(f"the label of pool structure {index} was bought before")
             self.bought.append(index)
         return [self._labelled[index] for index in indices]
-
-
-def _bare(atoms: Atoms) -> Atoms:
-    bare = Atoms(numbers=atoms.numbers, positions=atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
-    bare.info = {key: value for key, value in atoms.info.items() if key != ENERGY}
-    assert FORCES not in bare.arrays
-    return bare
