@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from adaptntk.evaluation import force_errors
 from adaptntk.models.registry import load_potential
 from adaptntk.uncertainty.file import load_fitted
 from tests.campaign.conftest import outcome, write_config
+from tests.conftest import DATA_FILES
 
 
 def labels_of(run, **wanted):
@@ -74,22 +76,53 @@ def test_errors_are_those_of_the_model_on_the_hold_out(reference):
     assert stated["force_rmse_low"] < stated["force_rmse"] < stated["force_rmse_high"]
 
 
+def first_rounds(reference, folder, rounds):
+    """A copy of the run as it was after so many rounds."""
+    run = shutil.copytree(reference, folder / "runs" / "water")
+    (run / "verdict.json").unlink()
+    for number in range(rounds, 3):
+        shutil.rmtree(run / "rounds" / f"{number:02d}")
+        for atoms in labels_of(run, round=number):
+            (run / "labels" / f"{structure_hash(atoms)}.xyz").unlink()
+    return run
+
+
 def test_the_executor_does_not_matter(reference, tmp_path):
     """Dask is compared in the test in which one of its workers is killed."""
-    run, _ = run_campaign(write_config(tmp_path), overrides=Overrides("local", workers=2))
+    run = first_rounds(reference, tmp_path, 1)
+    run_campaign(write_config(tmp_path), resume=True, overrides=Overrides("local", workers=2))
     assert outcome(run) == outcome(reference)
 
 
 def test_a_finished_run_is_resumed_at_no_cost_and_can_be_extended(reference, tmp_path):
-    run, verdict = run_campaign(write_config(tmp_path, stop={"rounds": 1}))
+    run = first_rounds(reference, tmp_path, 2)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
+    _, verdict = run_campaign(write_config(tmp_path, stop={"rounds": 1}), resume=True)
     assert verdict.text == "all 1 rounds are done"
     with pytest.raises(InputError, match="go on with --resume"):
         run_campaign(tmp_path / "campaign.yaml")
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
     run_campaign(tmp_path / "campaign.yaml", resume=True)
     assert before == {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
     run_campaign(write_config(tmp_path), resume=True)
     assert outcome(run) == outcome(reference)
+
+
+def test_a_campaign_that_an_older_version_began_is_resumed(tmp_path):
+    """It was killed after round 0; ``expected.json`` has what the old version made of it."""
+    folder = shutil.copytree(DATA_FILES / "old_formats" / "campaign", tmp_path / "campaign")
+    expected = json.loads((folder / "expected.json").read_text())
+    paid = sorted(path.name for path in (folder / "run" / "labels").glob("*.xyz"))
+    run, _ = run_campaign(folder / "campaign.yaml", resume=True)
+    assert json.loads((run / "verdict.json").read_text()) == expected["verdict"]
+    summary = json.loads((run / "rounds" / "01" / "round.json").read_text())
+    assert summary.keys() == expected["round"].keys()
+    assert summary["labels"] == expected["round"]["labels"]
+    assert summary["errors"] == pytest.approx(expected["round"]["errors"], rel=1e-6)
+    waves = [json.loads((run / "rounds" / "01" / "picks.json").read_text()), expected["picks"]]
+    found, wanted = (found["waves"][0]["picks"] for found in waves)
+    assert [pick["hash"] for pick in found] == [pick["hash"] for pick in wanted]
+    assert [pick["score"] for pick in found] == pytest.approx([pick["score"] for pick in wanted], rel=1e-6)
+    assert set(paid) < {path.name for path in (run / "labels").glob("*.xyz")}
 
 
 def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_path):
@@ -135,15 +168,13 @@ def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_pa
     assert 0 < moved < 1e-3
 
 
-def test_information_and_target_end_a_campaign(reference, tmp_path):
-    _, verdict = run_campaign(write_config(tmp_path, stop={"information": 1e3}))
-    assert verdict.reason == "information"
-    folder = tmp_path / "target"
-    folder.mkdir()
-    _, verdict = run_campaign(write_config(folder, stop={"force_rmse": 1e3}))
+def test_what_ends_a_campaign_may_be_raised(reference, tmp_path):
+    """The first round reaches the target; without it the budget lasts for two."""
+    run = first_rounds(reference, tmp_path, 1)
+    _, verdict = run_campaign(write_config(tmp_path, stop={"force_rmse": 1e3}), resume=True)
     assert verdict.reason == "target"
-    folder = tmp_path / "budget"
-    folder.mkdir()
-    run, verdict = run_campaign(write_config(folder, stop={"labels": 30}))
+    _, verdict = run_campaign(write_config(tmp_path, stop={"labels": 30}), resume=True)
     assert verdict.reason == "budget"
     assert len(labels_of(run)) == 28
+    _, verdict = run_campaign(write_config(tmp_path, stop={"information": 1e3}), resume=True)
+    assert verdict.reason == "information"

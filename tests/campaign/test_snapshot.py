@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from adaptntk.campaign.layout import RunDirectory
+from adaptntk.campaign.records import Holdout
 from adaptntk.campaign.snapshot import read_run
 from adaptntk.errors import InputError
 from adaptntk.labelers.record import read_info
@@ -129,12 +130,11 @@ def test_what_is_read_is_written_as_it_was(run_folder, tmp_path):
     run, copy = RunDirectory(run_folder), RunDirectory(tmp_path)
     here, there = run.round(1), copy.round(1)
     there.folder.mkdir(parents=True)
-    run.record().write(copy.about)
-    copy.write_verdict(run.verdict())
-    there.write_summary(here.summary())
-    there.write_picks(here.picks())
-    there.write_explored(here.explored())
-    there.write_holdout(here.holdout())
+    pairs = [(run.about, copy.about), (run.verdict, copy.verdict)]
+    pairs += [(getattr(here, name), getattr(there, name)) for name in ("summary", "picks", "explored")]
+    for original, written in pairs:
+        written.write(original.read())
+    Holdout.read(here.holdout).write(there.holdout)
     there.add_seconds(here.seconds())
     copy.files.quarantine.mkdir()
     for path, failure in zip(run.files.all_failures(), run.failures(), strict=True):

@@ -1,13 +1,14 @@
 """The run directory: all that is known of a campaign, in files that people can read. Every name stands here."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from ase import Atoms
 
 from adaptntk.campaign.records import (
+    FORMAT,
     Explored,
-    Holdout,
     Picks,
     RoundSummary,
     RunRecord,
@@ -21,83 +22,61 @@ from adaptntk.files import make_folder, read_record, write_json
 from adaptntk.labelers.record import GIVEN, FailureRecord, LabelFiles, LabelRecord, Role, read_labelled
 
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
+Kind = TypeVar("Kind")
 STEPS = ("explore", "select", "label", "train", "evaluate")
 
 
 @dataclass(frozen=True)
+class RecordFile(Generic[Kind]):
+    """A JSON file and the type of its content."""
+
+    path: Path
+    kind: type[Kind]
+
+    def read(self) -> Kind | None:
+        """None where it is not there yet; what was edited or damaged is refused in one line that names the file."""
+        return read_record(self.path, self.kind) if self.path.exists() else None
+
+    def write(self, record: Kind) -> None:
+        # A campaign without test structures says nothing of them.
+        content = asdict(record, dict_factory=lambda items: {k: v for k, v in items if (k, v) != ("test", None)})  # type: ignore[call-overload]
+        write_json(self.path, content)
+
+
+@dataclass(frozen=True)
+class TrajectoryFiles:
+    """The frames of a simulation, and beside them why it ended; the second file is written last."""
+
+    frames: Path
+
+    @property
+    def record(self) -> RecordFile[TrajectoryRecord]:
+        return RecordFile(self.frames.with_suffix(".json"), TrajectoryRecord)
+
+    def written(self) -> TrajectoryRecord:
+        """Of a simulation that is done."""
+        return read_record(self.record.path, TrajectoryRecord)
+
+
 class RoundDirectory:
-    """The folder of one round. A step is done once its file is there; what is not there yet is read as nothing."""
+    """The folder of one round, which may not have begun. A step is done once its file is there."""
 
-    folder: Path
-    number: int
+    def __init__(self, folder: Path, number: int) -> None:
+        self.folder = folder
+        self.number = number
+        self.random = folder / "random.xyz"  # in the order in which they were drawn
+        self.pool = folder / "pool.xyz"  # the candidates
+        self.model = folder / "model.model"
+        self.ntk = folder / "model.ntk"
+        self.holdout = folder / "holdout.csv"
+        self.explored = RecordFile(folder / "explored.json", Explored)
+        self.picks = RecordFile(folder / "picks.json", Picks)
+        self.summary = RecordFile(folder / "round.json", RoundSummary)  # written last
+        self._seconds = folder / "seconds.json"
 
-    @property
-    def model(self) -> Path:
-        return self.folder / "model.model"
-
-    @property
-    def ntk(self) -> Path:
-        return self.folder / "model.ntk"
-
-    @property
-    def pool(self) -> Path:
-        """The candidates."""
-        return self.folder / "pool.xyz"
-
-    @property
-    def random(self) -> Path:
-        """Structures in the order in which they were drawn at random."""
-        return self.folder / "random.xyz"
-
-    @property
-    def _summary(self) -> Path:
-        return self.folder / "round.json"
-
-    @property
-    def _picks(self) -> Path:
-        return self.folder / "picks.json"
-
-    @property
-    def _explored(self) -> Path:
-        return self.folder / "explored.json"
-
-    @property
-    def _holdout(self) -> Path:
-        return self.folder / "holdout.csv"
-
-    @property
-    def _seconds(self) -> Path:
-        return self.folder / "seconds.json"
-
-    def trajectory(self, number: int) -> "TrajectoryFiles":
+    def trajectory(self, number: int) -> TrajectoryFiles:
         """Of one simulation; its folder is made."""
         return TrajectoryFiles(make_folder(self.folder / "trajectories") / f"{number:03d}.xyz")
-
-    def summary(self) -> RoundSummary | None:
-        """What the round achieved, once it is complete."""
-        return RoundSummary.read_if_there(self._summary)
-
-    def write_summary(self, summary: RoundSummary) -> None:
-        summary.write(self._summary)
-
-    def picks(self) -> Picks:
-        return Picks.read_if_there(self._picks) or Picks()
-
-    def write_picks(self, picks: Picks) -> None:
-        """Put the picks on disk before any of them is labelled."""
-        picks.write(self._picks)
-
-    def explored(self) -> Explored:
-        return Explored.read_if_there(self._explored) or Explored()
-
-    def write_explored(self, explored: Explored) -> None:
-        explored.write(self._explored)
-
-    def holdout(self) -> Holdout | None:
-        return Holdout.read(self._holdout) if self._holdout.exists() else None
-
-    def write_holdout(self, holdout: Holdout) -> None:
-        holdout.write(self._holdout)
 
     def seconds(self) -> dict[str, float]:
         """Time of the steps that are complete."""
@@ -110,75 +89,35 @@ class RoundDirectory:
         write_json(self._seconds, known | added)
 
 
-@dataclass(frozen=True)
-class TrajectoryFiles:
-    """The frames of a simulation, and beside them why it ended; the second file is written last."""
-
-    frames: Path
-
-    @property
-    def _record(self) -> Path:
-        return self.frames.with_suffix(".json")
-
-    @property
-    def done(self) -> bool:
-        return self._record.exists()
-
-    def record(self) -> TrajectoryRecord:
-        return TrajectoryRecord.read(self._record)
-
-    def write_record(self, record: TrajectoryRecord) -> None:
-        record.write(self._record)
-
-
 class RunDirectory:
     """A run directory, which need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.about = RecordFile(path / "run.json", RunRecord)
+        self.config = path / "campaign.yaml"  # as the user wrote it
+        self.verdict = RecordFile(path / "verdict.json", Verdict)
+        self.report = path / "report.html"
         self.files = LabelFiles(path)
         self._labels: dict[Path, tuple[Atoms, LabelRecord]] = {}
 
-    @property
-    def about(self) -> Path:
-        """The file that makes a folder a run directory."""
-        return self.path / "run.json"
-
-    @property
-    def config(self) -> Path:
-        """The configuration as the user wrote it."""
-        return self.path / "campaign.yaml"
-
-    @property
-    def report(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def _verdict(self) -> Path:
-        return self.path / "verdict.json"
-
     def record(self) -> RunRecord:
-        """Which campaign it is; refuses what is no run directory."""
+        """Which campaign it is; refuses what is no run directory, and what another version wrote."""
         if not self.path.is_dir():
             raise InputError(f"{self.path}: no such folder; give the run directory of a campaign")
-        if not self.about.exists():
+        if not self.about.path.exists():
             raise InputError(
                 f"{self.path}: not a run directory, it has no run.json; give the folder that adaptntk run made"
             )
-        return RunRecord.read(self.about)
-
-    def verdict(self) -> Verdict | None:
-        """None while the campaign goes on."""
-        return Verdict.read_if_there(self._verdict)
-
-    def write_verdict(self, verdict: Verdict) -> None:
-        verdict.write(self._verdict)
-
-    def remove_verdict(self) -> None:
-        self._verdict.unlink(missing_ok=True)
+        found = read_record(self.about.path, dict[str, Any]).get("format")
+        if found != FORMAT:
+            raise InputError(
+                f"{self.path}: run.json has format {found}, this version of adaptntk reads {FORMAT}; use the one that "
+                "wrote it"
+            )
+        return read_record(self.about.path, RunRecord)
 
     def round(self, number: int) -> RoundDirectory:
-        """The folder of a round, which may not have begun."""
         return RoundDirectory(self.path / "rounds" / f"{number:02d}", number)
 
     def rounds(self) -> list[RoundDirectory]:
@@ -222,7 +161,7 @@ class RunDirectory:
     def check_complete(self, number: int) -> None:
         """Refuse to go on when a label of a finished round has disappeared."""
         here = self.round(number)
-        summary = here.summary()
+        summary = here.summary.read()
         assert summary is not None
         for role in ROLES:
             found, expected = len(self.labelled(role, before=number + 1)), getattr(summary.labels, role)

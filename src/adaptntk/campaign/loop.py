@@ -57,21 +57,21 @@ def run_campaign(
 def _loop(driver: Driver, on_round: OnRound) -> Verdict:
     run = driver.run
     # A verdict of an earlier call may no longer hold: the budget can be raised.
-    run.remove_verdict()
+    run.verdict.path.unlink(missing_ok=True)
     history: list[RoundSummary] = []
     verdict = None
     while verdict is None:
         here = run.round(len(history))
-        if here.summary() is None:
+        if here.summary.read() is None:
             _run_round(driver, here)
         else:
             run.check_complete(here.number)
-        summary = here.summary()
+        summary = here.summary.read()
         assert summary is not None
         history.append(summary)
         on_round(summary)
         verdict = judge(driver.config, history)
-    run.write_verdict(verdict)
+    run.verdict.write(verdict)
     shutil.rmtree(run.files.locks, ignore_errors=True)
     return verdict
 

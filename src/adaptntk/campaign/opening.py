@@ -25,7 +25,7 @@ def open_run(config: Campaign, text: str, resume: bool) -> Iterator[RunDirectory
     """
     assert config.output is not None
     run = RunDirectory(config.output)
-    exists = run.about.exists()
+    exists = run.about.path.exists()
     if exists and not resume:
         raise InputError(f"{run.path}: a campaign was begun there; go on with --resume, or choose another output")
     if not exists and run.path.exists() and any(entry.name != ".lock" for entry in run.path.iterdir()):
@@ -41,19 +41,20 @@ def open_run(config: Campaign, text: str, resume: bool) -> Iterator[RunDirectory
 def _begin(run: RunDirectory, config: Campaign, text: str) -> None:
     write_atomically(run.config, lambda temporary: temporary.write_text(text))
     make_folder(run.files.labels)
-    RunRecord(
+    record = RunRecord(
         format=FORMAT,
         adaptntk=__version__,
         name=config.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         config=config.model_dump(mode="json"),
         inputs={field: _file_hash(file) for field, file in config.input_files().items()},
-    ).write(run.about)
+    )
+    run.about.write(record)
 
 
 def _check_same(run: RunDirectory, config: Campaign) -> None:
     about = run.record()
-    before, now = check_content(about.config, run.about).identity(), config.identity()
+    before, now = check_content(about.config, run.about.path).identity(), config.identity()
     changed = sorted(_differences(before, now))
     if changed:
         raise InputError(

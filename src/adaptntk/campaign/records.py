@@ -6,15 +6,14 @@ docs/run-directory.md describes the files, `adaptntk.campaign.layout` says where
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptntk.errors import InputError
-from adaptntk.files import damaged, read_record, write_json, write_table
+from adaptntk.files import damaged, write_table
 from adaptntk.labelers.record import LabelRecord
 
 Array = NDArray[np.float64]
@@ -22,24 +21,8 @@ Array = NDArray[np.float64]
 FORMAT = 1
 
 
-class Record:
-    """A dataclass that is a JSON file."""
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Refuse what was edited or damaged in one line that names the file."""
-        return read_record(path, cls)
-
-    @classmethod
-    def read_if_there(cls, path: Path) -> Self | None:
-        return cls.read(path) if path.exists() else None
-
-    def write(self, path: Path) -> None:
-        write_json(path, asdict(self))  # type: ignore[call-overload]
-
-
 @dataclass(frozen=True, kw_only=True)
-class RunRecord(Record):
+class RunRecord:
     """``run.json``: the campaign that a run directory belongs to; ``inputs`` are SHA-256 of its files."""
 
     format: int
@@ -49,19 +32,9 @@ class RunRecord(Record):
     config: dict[str, Any]
     inputs: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        found = read_record(path, dict[str, Any]).get("format")
-        if found != FORMAT:
-            raise InputError(
-                f"{path.parent}: run.json has format {found}, this version of adaptntk reads {FORMAT}; use the one "
-                "that wrote it"
-            )
-        return super().read(path)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict(Record):
+class Verdict:
     """``verdict.json``: why a campaign stopped, by a name in `adaptntk.campaign.verdict` and in a sentence."""
 
     stop: bool = True
@@ -70,7 +43,7 @@ class Verdict(Record):
 
 
 @dataclass(frozen=True)
-class TrajectoryRecord(Record):
+class TrajectoryRecord:
     """One simulation of an exploration and what ended it; None where it ran to its end."""
 
     name: str
@@ -82,7 +55,7 @@ class TrajectoryRecord(Record):
 
 
 @dataclass(frozen=True)
-class Explored(Record):
+class Explored:
     """``explored.json``"""
 
     trajectories: tuple[TrajectoryRecord, ...] = ()
@@ -106,7 +79,7 @@ class Wave:
 
 
 @dataclass(frozen=True)
-class Picks(Record):
+class Picks:
     """``picks.json``"""
 
     waves: tuple[Wave, ...] = ()
@@ -143,7 +116,7 @@ class ErrorRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RoundSummary(Record):
+class RoundSummary:
     """``round.json``, written last: what the round achieved.
 
     Args:
@@ -165,12 +138,6 @@ class RoundSummary(Record):
     spearman: float | None = None
     information_per_label: float | None = None
 
-    def write(self, path: Path) -> None:
-        content = asdict(self)
-        if self.test is None:
-            del content["test"]
-        write_json(path, content)
-
 
 @dataclass(frozen=True)
 class Holdout:
@@ -183,7 +150,10 @@ class Holdout:
     energy_error: Array
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path) -> Self | None:
+        """None where it is not there yet."""
+        if not path.exists():
+            return None
         try:
             with path.open(newline="") as file:
                 rows = list(csv.DictReader(file))

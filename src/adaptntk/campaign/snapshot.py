@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adaptntk.campaign.layout import STEPS, RoundDirectory, RunDirectory
-from adaptntk.campaign.records import Holdout, Pick, Picks, RoundSummary, TrajectoryRecord, Verdict
+from adaptntk.campaign.records import Explored, Holdout, Pick, Picks, RoundSummary, TrajectoryRecord, Verdict
 from adaptntk.labelers.record import FailureRecord, LabelRecord
 
 
@@ -71,10 +71,10 @@ def read_run(folder: str | Path) -> RunSnapshot:
     rounds = tuple(
         RoundSnapshot(
             entry,
-            entry.explored().trajectories,
-            entry.picks(),
-            entry.holdout(),
-            entry.summary(),
+            (entry.explored.read() or Explored()).trajectories,
+            entry.picks.read() or Picks(),
+            Holdout.read(entry.holdout),
+            entry.summary.read(),
             entry.seconds(),
         )
         for entry in run.rounds()
@@ -88,7 +88,7 @@ def read_run(folder: str | Path) -> RunSnapshot:
         rounds,
         tuple(run.labels()),
         tuple(run.failures()),
-        run.verdict(),
+        run.verdict.read(),
         _last_change(run.path),
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 from adaptntk.campaign.layout import ROLES
 from adaptntk.campaign.records import ErrorRecord
 from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
+from adaptntk.core.metrics import calibration_bins
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
@@ -90,8 +91,7 @@ def uncertainty_table(rounds: Iterable[RoundSnapshot]) -> Table:
             continue
         known = np.isfinite(holdout.forces_uncertainty)
         error = holdout.force_error[known]
-        predicted = float(np.sqrt(np.mean(holdout.forces_uncertainty[known] ** 2)))
-        observed = float(np.sqrt(np.mean(error**2)))
+        (predicted,), (observed,) = calibration_bins(holdout.forces_uncertainty[known], error, 1)
         rows.append(
             (
                 str(entry.number),

@@ -27,7 +27,7 @@ class Curve:
     @classmethod
     def of_run(cls, run: Path) -> "Curve":
         """From a run directory."""
-        summaries = [summary for entry in RunDirectory(run).rounds() if (summary := entry.summary()) is not None]
+        summaries = [summary for entry in RunDirectory(run).rounds() if (summary := entry.summary.read()) is not None]
         tested = [summary.test for summary in summaries if summary.test is not None]
         errors = {name: [getattr(record, name) for record in tested] for name in MEASURED}
         return cls([summary.labels_spent for summary in summaries], errors)

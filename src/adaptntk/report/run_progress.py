@@ -15,6 +15,12 @@ DOING = {
     "evaluate": "evaluating on the hold-out structures",
 }
 
+ALIVE = {
+    True: "a process is working on it",
+    False: "start it again with --resume: no process is working on it",
+    None: "whether a process is working on it cannot be told from here",
+}
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -46,8 +52,7 @@ def status_of(run: RunSnapshot, now: float | None = None) -> Status:
     lines = [f"{len(run.labels):,} labels{failed}; {duration(total_seconds(run))} in all", progress.text]
     if progress.round is not None:
         since = duration(max(0.0, (time.time() if now is None else now) - run.changed))
-        alive = "a process is" if is_locked(run.folder) else "start it again with --resume: no process is"
-        lines.append(f"the newest file was written {since} ago; {alive} working on it")
+        lines.append(f"the newest file was written {since} ago; {ALIVE[is_locked(run.folder)]}")
     return Status(f"campaign {run.name}", Table(heading, rows), tuple(lines), progress)
 
 

@@ -30,12 +30,13 @@ def evaluate(driver: Driver, here: RoundDirectory) -> None:
     assert uncertainty.calibration is not None
     errors, energies = force_errors(found.forces, frames), np.abs(energy_errors(found.energies, frames))
     bounds = uncertainty.calibration.error_bound(found.variance, BOUND_COVERAGE)
-    here.write_holdout(Holdout([structure_hash(atoms) for atoms in frames], errors, sigma, bounds, energies))
+    Holdout([structure_hash(atoms) for atoms in frames], errors, sigma, bounds, energies).write(here.holdout)
     test = driver.test_structures()
     spearman = metrics.spearman(found.variance, errors)
-    information = [pick.information for pick in here.picks().all]
+    picks = here.picks.read()
+    information = [pick.information for pick in picks.all] if picks else []
     counts = {role: len(run.labelled(role)) for role in ROLES}
-    here.write_summary(
+    here.summary.write(
         RoundSummary(
             round=here.number,
             labels=LabelCounts(**counts, quarantined=len(run.files.all_failures())),

@@ -84,9 +84,9 @@ def _simulate(driver: Driver, here: RoundDirectory, ntk: Path) -> list[Atoms]:
                 seed = driver.seed(here.number, 100 + len(work))
                 output = here.trajectory(len(work))
                 work.append(TrajectoryJob(ntk, starts[start], name, temperature, seed, output))
-    device = driver.config.execution.device
-    driver.map(run_trajectory, [(job, config, device) for job in work if not job.output.done], "simulations")
-    here.write_explored(Explored(tuple(job.output.record() for job in work)))
+    waiting = [job for job in work if not job.output.record.path.exists()]
+    driver.map(run_trajectory, [(job, config, driver.config.execution.device) for job in waiting], "simulations")
+    here.explored.write(Explored(tuple(job.output.written() for job in work)))
     return [atoms for job in work for atoms in read_own(job.output.frames)]
 
 
@@ -103,4 +103,4 @@ def run_trajectory(job: TrajectoryJob, config: Explore, device: str) -> None:
         frames.append(kept)
     write_structures(job.output.frames, frames)
     rule, text = (None, None) if found.stopped is None else (found.stopped.rule, found.stopped.text)
-    job.output.write_record(TrajectoryRecord(job.name, job.temperature, found.steps, len(frames), rule, text))
+    job.output.record.write(TrajectoryRecord(job.name, job.temperature, found.steps, len(frames), rule, text))

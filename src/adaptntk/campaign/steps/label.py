@@ -8,7 +8,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.campaign.layout import RoundDirectory, read_own
-from adaptntk.campaign.records import Pick
+from adaptntk.campaign.records import Pick, Picks
 from adaptntk.campaign.steps.driver import Clock, Driver, timed
 from adaptntk.campaign.steps.select import choose, pool_features
 from adaptntk.data.structures import structure_hash
@@ -54,7 +54,7 @@ def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], clock:
     hashes = [structure_hash(atoms) for atoms in pool]
     place = {identity: index for index, identity in enumerate(hashes)}
     files, ntk = driver.run.files, driver.run.round(here.number - 1).ntk
-    picks = here.picks()
+    picks = here.picks.read() or Picks()
     features: np.ndarray | None = None
     while True:
         for wave in picks.waves:
@@ -74,7 +74,7 @@ def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], clock:
         picks = picks.followed_by(
             Pick(hashes[c.index], first + n, c.variance, c.information) for n, c in enumerate(found)
         )
-        here.write_picks(picks)
+        here.picks.write(picks)
 
 
 def _asked_for(atoms: Atoms, pick: Pick, driver: Driver, here: RoundDirectory) -> Atoms:
