@@ -5,21 +5,18 @@ import sys
 import numpy as np
 import pytest
 import torch
-from ase import Atoms
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, reference_energies, reference_forces
-from adaptntk.errors import InputError
 from adaptntk.evaluation import summarise_errors
 from adaptntk.models.registry import load_potential
-from adaptntk.training.checkpoint import training_identity
-from adaptntk.training.labelled import energy_reference
 from adaptntk.training.loop import TrainingOptions, train
-from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
 
 RESUME = TrainingOptions(resume=True)
+
+
 SHORT = dataclasses.replace(TINY_RECIPE, epochs=4)
 
 
@@ -72,20 +69,6 @@ def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
     assert not list(tmp_path.glob("*.checkpoint"))
 
 
-def test_a_foreign_checkpoint_is_refused(parts, tmp_path):
-    def stop(report):
-        raise KeyboardInterrupt
-
-    output = tmp_path / "a.model"
-    with pytest.raises(KeyboardInterrupt):
-        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", on_epoch=stop)
-    with pytest.raises(InputError, match="other data, seed or settings"):
-        train(parts["train"], parts["valid"], output, SHORT, seed=6, device="cpu", options=RESUME)
-    (tmp_path / "a.model.checkpoint").write_bytes(b"junk")
-    with pytest.raises(InputError, match="not a training checkpoint"):
-        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", options=RESUME)
-
-
 def test_the_best_epoch_is_kept(parts, tmp_path):
     """A learning rate that wrecks the network in the end: what is written is an earlier epoch."""
     reports = []
@@ -115,69 +98,6 @@ def test_killed_training_resumes(parts, files, tmp_path):
     assert done.exit_code == 0, done.output
     assert "resuming after epoch" in done.stderr
     assert output.exists()
-
-
-@pytest.mark.parametrize("change", [{"epochs": 0}, {"batch_size": -1}, {"learning_rate": -1.0}])
-def test_impossible_recipes(change):
-    with pytest.raises(InputError, match="must be positive"):
-        dataclasses.replace(SHORT, **change)
-
-
-def test_other_labels_are_another_training(parts):
-    changed = [atoms.copy() for atoms in parts["train"]]
-    changed[3].arrays[FORCES][0, 0] += 1e-3
-    identities = {training_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
-    assert len(identities) == 2
-
-
-def test_paper_recipe_is_the_papers():
-    paper = PRESETS["paper"]
-    assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.cosine) == (500, 16, 1e-4, False)
-    assert (paper.energy_weight, paper.forces_weight) == (0.01, 0.99)
-    assert not paper.gradient_clip
-    assert not paper.element_energies
-    assert not paper.force_scale
-    assert not paper.centre_energies
-
-
-def mixed_sizes():
-    rng = np.random.default_rng(0)
-    frames = []
-    for symbols, energy in (("H2", -2.0), ("OH2", -12.5), ("O2", -21.0)) * 2:
-        atoms = Atoms(symbols, positions=rng.uniform(0, 3, (len(Atoms(symbols)), 3)))
-        atoms.info[ENERGY], atoms.arrays[FORCES] = energy, rng.standard_normal((len(atoms), 3))
-        frames.append(atoms)
-    return frames
-
-
-def test_energy_reference_by_element():
-    reference = energy_reference(mixed_sizes(), SHORT)
-    assert reference.atomic_numbers == (1, 8)
-    counts = np.array([[2, 0], [2, 1], [0, 2]])
-    expected = np.linalg.lstsq(counts, np.array([-2.0, -12.5, -21.0]), rcond=None)[0]
-    assert np.allclose(reference.isolated_energies, expected)
-
-
-def test_energy_reference_of_the_paper():
-    recipe = dataclasses.replace(SHORT, element_energies=False, force_scale=False)
-    reference = energy_reference(mixed_sizes(), recipe)
-    per_atom = np.array([-1.0, -12.5 / 3, -10.5] * 2)
-    assert reference.isolated_energies == (0.0, 0.0)
-    assert reference.shift == pytest.approx(per_atom.mean())
-    assert reference.scale == pytest.approx(per_atom.std())
-
-
-def test_bad_sets(parts, tmp_path):
-    output = tmp_path / "a.model"
-    with pytest.raises(InputError, match="must not overlap"):
-        train(parts["train"], parts["train"][:3], output, SHORT)
-    with pytest.raises(InputError, match="validation set is empty"):
-        train(parts["train"], [], output, SHORT)
-    with pytest.raises(InputError, match="does not exist"):
-        train(parts["train"], parts["valid"], tmp_path / "no" / "a.model", SHORT)
-    with pytest.raises(InputError, match="unknown dtype"):
-        train(parts["train"], parts["valid"], output, SHORT, options=TrainingOptions("float8"))
-    assert not output.exists()
 
 
 def test_periodic_training(silicon, tmp_path):
