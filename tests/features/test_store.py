@@ -9,6 +9,7 @@ from adaptntk.core.posterior import Posterior
 from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.features.store import FeatureStore
+from adaptntk.files import locked
 from tests.core.selection.rules import select
 
 IDENTITY = {"model": "a" * 64, "sketch": {"kind": "gaussian", "dim": 4, "seed": 0}}
@@ -102,7 +103,7 @@ def test_two_writers(store, blocks):
     second.append(["e" * 64], blocks[:1])
     with pytest.raises(InputError, match="another process has changed"):
         store.append(["d" * 64], blocks[:1])
-    with second._lock(), pytest.raises(InputError, match="another process is writing"):
+    with locked(second.folder), pytest.raises(InputError, match="another process is working there"):
         reopen(store)
 
 

@@ -11,12 +11,10 @@ entries are written: whatever an interruption leaves behind is cut off when the 
 read when they are used, a part at a time, so a store may be larger than the memory.
 """
 
-import contextlib
 import json
-import logging
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +25,7 @@ from torch import Tensor
 
 from adaptntk.core.blocks import chunk_size
 from adaptntk.errors import InputError, MismatchError
-from adaptntk.files import check_folder, make_folder, write_atomically
-
-try:
-    import fcntl
-except ImportError:  # not a Unix system: two processes must not write to one store
-    fcntl = None  # type: ignore[assignment]
-
-log = logging.getLogger(__name__)
+from adaptntk.files import check_folder, locked, make_folder, write_atomically
 
 VERSION = 1
 # What stores hold that were made before a structure could have several rows.
@@ -92,7 +83,7 @@ class FeatureStore:
         entries = np.zeros(len(hashes), dtype=_ENTRY)
         entries["hash"] = [bytes.fromhex(digest) for digest in hashes]
         entries["checksum"] = [zlib.crc32(block.tobytes()) for block in values]
-        with self._lock():
+        with locked(self.folder):
             if self._index.stat().st_size != len(self) * _ENTRY.itemsize:
                 raise InputError(f"{self.folder}: another process has changed the feature store; start again")
             # Another process may have been killed between its rows and their entries.
@@ -173,7 +164,7 @@ class FeatureStore:
 
     def _drop_incomplete(self) -> None:
         """Cut off what an interrupted process has written in part."""
-        with self._lock():
+        with locked(self.folder):
             for path in (self._rows, self._index):
                 path.touch()
             self._cut(
@@ -185,18 +176,6 @@ class FeatureStore:
         for path, size in ((self._rows, self._block_bytes), (self._index, _ENTRY.itemsize)):
             if path.stat().st_size > count * size:
                 os.truncate(path, count * size)
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        with (self.folder / "store.json").open() as file:
-            try:
-                if fcntl is not None:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{self.folder}: another process is writing to the feature store") from None
-            except OSError:
-                log.warning("%s: the file system has no locks; let one process at a time write to it", self.folder)
-            yield
 
 
 class StoredBlocks:

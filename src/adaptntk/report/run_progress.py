@@ -22,6 +22,13 @@ ALIVE = {
 }
 
 
+ALIVE = {
+    True: "a process is working on it",
+    False: "start it again with --resume: no process is working on it",
+    None: "whether a process is working on it cannot be seen from here",
+}
+
+
 @dataclass(frozen=True)
 class Progress:
     """The unfinished step of the unfinished round; both None when nothing is left to do."""

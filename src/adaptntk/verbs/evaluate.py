@@ -44,14 +44,12 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
     Writes evaluation.json, evaluation.csv and evaluation.png.
     """
     from adaptntk.files import check_folder, make_folder, write_json, write_table
-    from adaptntk.models.protocol import check_species
     from adaptntk.report.figures import draw_evaluation
     from adaptntk.uncertainty.evaluate import evaluate as evaluate_fitted
 
     check_folder(settings.output)
     fitted, name = settings.load(), str(settings.test)
-    test = settings.read(settings.test)
-    check_species(fitted.potential, test, name)
+    test = settings.open(settings.test, fitted, labelled=True)
     fitted.announce(test)
     evaluation = evaluate_fitted(fitted, test, name, settings.batch_size, settings.seed, show.progress)
     folder = make_folder(settings.output)

@@ -85,7 +85,6 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     """
     from adaptntk.files import check_writable
     from adaptntk.md.exploration import plan_trajectories
-    from adaptntk.models.protocol import check_species
 
     for path in (settings.output, settings.candidates):
         if path is not None:
@@ -94,8 +93,7 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     uncertainty = settings.load()
     rules = watch.rules(uncertainty.calibration)
     threshold = None if settings.candidates is None else watch.threshold(uncertainty.calibration)
-    starts = settings.read(settings.start, labelled=False)
-    check_species(uncertainty.potential, starts, str(settings.start))
+    starts = settings.open(settings.start, uncertainty)
     jobs = plan_trajectories(starts, settings.temperature or (300.0,), settings.dynamics(), settings.seed)
     trajectories, frames = _simulate(settings, uncertainty, jobs, rules, show)
     found = None if settings.candidates is None else _collect(settings, uncertainty, frames, threshold)

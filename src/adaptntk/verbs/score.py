@@ -1,6 +1,6 @@
 """``adaptntk score``"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from adaptntk.verbs.shared import Coverage, FittedFile, Store, size_line
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.uncertainty.fitted import Fitted
     from adaptntk.uncertainty.scores import Scores
 
 
@@ -59,22 +58,19 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
     from adaptntk.files import check_writable
-    from adaptntk.models.protocol import check_species
 
     check_writable(settings.output)
     check_coverage(settings.coverage)
     fitted, name = settings.load(), str(settings.structures)
     fitted.check_store(settings.store)
-    pool = settings.open(settings.structures)
-    check_species(fitted.potential, pool, name)
+    pool = settings.open(settings.structures, fitted)
     fitted.announce(pool, kept=False)
     scores = fitted.score(pool, name, settings.store, show.progress)
-    annotated = (annotate(a, fitted, scores, index, settings.coverage) for index, a in enumerate(pool))
-    write_structures(settings.output, annotated)
+
+    def annotated() -> "Iterator[Atoms]":
+        for index, atoms in enumerate(pool):
+            atoms.info |= fitted.entries(scores, index, settings.coverage)
+            yield atoms
+
+    write_structures(settings.output, annotated())
     return ScoreReport(pool, scores, size_correlation(scores.variance, pool), settings.output)
-
-
-def annotate(atoms: "Atoms", fitted: "Fitted", scores: "Scores", index: int, coverage: float) -> "Atoms":
-    """The frame with its uncertainty in ``info``."""
-    atoms.info.update(fitted.entries(scores, index, coverage))
-    return atoms

@@ -9,7 +9,6 @@ import numpy as np
 
 from adaptntk.errors import InputError
 from adaptntk.progress import Show
-from adaptntk.verbs.score import annotate
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Coverage, FittedFile, Seed, Store, size_line
 
@@ -92,14 +91,12 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
     from adaptntk.files import write_table
-    from adaptntk.models.protocol import check_species
     from adaptntk.report.figures import draw_selection
 
     _check(settings)
     fitted, name = settings.load(), str(settings.pool)
     _check_features(fitted, settings)
-    pool = settings.open(settings.pool)
-    check_species(fitted.potential, pool, name)
+    pool = settings.open(settings.pool, fitted)
     constraints = _constraints(settings, fitted, pool)
     fitted.announce(pool, kept=settings.store is None)
     candidates = fitted.candidates(pool, name, settings.store, show.progress)
@@ -183,7 +180,7 @@ def _picked_frames(candidates: "Candidates", selection: "Selection", coverage: f
     batch = []
     for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
         atoms = candidates.structures[index].copy()
-        annotate(atoms, candidates.fitted, candidates.scores, index, coverage)
+        atoms.info |= candidates.fitted.entries(candidates.scores, index, coverage)
         atoms.info |= {"pick": turn, "pick_score": score, "pool_index": index}
         batch.append(atoms)
     return batch

@@ -103,11 +103,15 @@ class FittedFile(LabelNames, Device, Memory):
 
         return load_fitted(self.ntk, self.model, self.device, self.memory_budget)
 
-    def open(self, path: Path) -> "Sequence[Atoms]":
-        """Check a file of structures; a large one is read again a frame at a time, when it is needed."""
+    def open(self, path: Path, fitted: "Fitted", labelled: bool = False) -> "Sequence[Atoms]":
+        """Structures that the model can evaluate; a large file is read again a frame at a time, when it is needed."""
         from adaptntk.data.structure_file import open_structures
+        from adaptntk.models.protocol import check_species
 
-        return open_structures(path, self.energy_key, self.forces_key, memory_budget=self.memory_budget)
+        keys = self.energy_key, self.forces_key
+        structures = open_structures(path, *keys, labelled, memory_budget=self.memory_budget)
+        check_species(fitted.potential, structures, str(path))
+        return structures
 
 
 @dataclass(frozen=True, kw_only=True)
