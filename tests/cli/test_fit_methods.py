@@ -31,6 +31,7 @@ def fit(trained, files, output, *more):
     return run("fit", trained.source, "--train", files["train"], "--valid", files["valid"], "-o", output, *more)
 
 
+@pytest.mark.long
 def test_members_trained_side_by_side_are_those_trained_one_after_another(trained, files, parts, tmp_path):
     scores = []
     for executor in ("serial", "local"):
