@@ -4,7 +4,7 @@ from .campaign.loop import run_campaign
 from .core.blocks import Blocks, TensorBlocks
 from .core.calibration import Calibration, VarianceCalibration
 from .core.posterior import DualPosterior, Posterior
-from .core.selection.problem import Constraints, Problem, Selection
+from .core.selection.problem import Allowed, Constraints, Problem, Selection
 from .core.selection.registry import SELECTORS, register_selector, select
 from .core.sketch.gaussian import GaussianSketch, NoSketch
 from .core.sketch.quality import SketchAdvice, effective_dimension, sketch_error
@@ -55,6 +55,7 @@ __all__ = [
     "PRESETS",
     "SELECTORS",
     "AdaptNTKError",
+    "Allowed",
     "Architecture",
     "Assessment",
     "Blocks",
