@@ -6,12 +6,11 @@ Everything but ``run.json`` may be missing. Files are written atomically, so tha
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from adaptntk.campaign.layout import STEPS, RoundDirectory, RunDirectory
-from adaptntk.campaign.records import Explored, Holdout, Pick, Picks, RoundSummary, TrajectoryRecord, Verdict
+from adaptntk.campaign.records import Explored, Holdout, Pick, Picks, RoundSummary, RunRecord, TrajectoryRecord, Verdict
 from adaptntk.labelers.record import FailureRecord, LabelRecord
 
 
@@ -47,15 +46,16 @@ class RunSnapshot:
     """All that a campaign left on disk, except structures."""
 
     folder: Path
-    name: str
-    version: str
-    created: str
-    config: dict[str, Any]
+    about: RunRecord
     rounds: tuple[RoundSnapshot, ...]
     labels: tuple[LabelRecord, ...]
     quarantine: tuple[FailureRecord, ...]
     verdict: Verdict | None
     changed: float
+
+    @property
+    def name(self) -> str:
+        return self.about.name
 
     @property
     def summaries(self) -> list[RoundSummary]:
@@ -81,10 +81,7 @@ def read_run(folder: str | Path) -> RunSnapshot:
     )
     return RunSnapshot(
         run.path,
-        about.name,
-        about.adaptntk,
-        about.created,
-        about.config,
+        about,
         rounds,
         tuple(run.labels()),
         tuple(run.failures()),

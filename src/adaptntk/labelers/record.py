@@ -17,24 +17,13 @@ Role = Literal["train", "valid", "holdout"]
 GIVEN = "given"  # who chose labels that the user had already
 
 
-@dataclass(frozen=True)
 class LabelFiles:
     """The files of labels in a run directory, by the hash of the structure."""
 
-    run: Path
-
-    @property
-    def labels(self) -> Path:
-        return self.run / "labels"
-
-    @property
-    def quarantine(self) -> Path:
-        return self.run / "quarantine"
-
-    @property
-    def locks(self) -> Path:
-        """Held while a label is computed."""
-        return self.labels / ".locks"
+    def __init__(self, run: Path) -> None:
+        self.labels = run / "labels"
+        self.quarantine = run / "quarantine"
+        self.locks = self.labels / ".locks"  # held while a label is computed
 
     def label(self, identity: str) -> Path:
         return self.labels / f"{identity}.xyz"

@@ -88,9 +88,9 @@ def headline(run: RunSnapshot) -> dict[str, Any]:
 def begun(run: RunSnapshot) -> str:
     """When the campaign began, to the minute."""
     try:
-        moment = datetime.fromisoformat(run.created)
+        moment = datetime.fromisoformat(run.about.created)
     except ValueError:
-        return run.created or "at an unknown time"
+        return run.about.created or "at an unknown time"
     return moment.strftime("%Y-%m-%d %H:%M %Z").strip()
 
 

@@ -47,7 +47,7 @@ def learning_curves(runs: Sequence[RunSnapshot], names: Sequence[str]) -> str | 
         drawn = [_learning_curve(axes, _points(run, tested), name, number) for number, (run, name) in pairs]
         if not any(drawn):
             return None
-        target = (runs[0].config.get("stop") or {}).get("force_rmse")
+        target = (runs[0].about.config.get("stop") or {}).get("force_rmse")
         if target:
             axes.axhline(1000 * target, linestyle="--", linewidth=1, color=NEUTRAL, label="target", zorder=1)
         axes.set_xlabel("labels spent (training, validation and hold-out)")
