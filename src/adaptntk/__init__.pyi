@@ -29,7 +29,7 @@ from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThres
 from .md.watch import Watch
 from .models.family import Architecture, EnergyReference, Family, Trainable
 from .models.mace.potential import MACEPotential
-from .models.protocol import Capabilities, Potential, PotentialBase, Predictions, SinglePoint
+from .models.protocol import Capabilities, Potential, Predictions, SinglePoint
 from .models.registry import FAMILIES, load_potential, register_family
 from .models.torch_module import TorchModulePotential
 from .progress import Progress, silent
@@ -97,7 +97,6 @@ __all__ = [
     "Overrides",
     "Posterior",
     "Potential",
-    "PotentialBase",
     "PotentialCalculator",
     "Predictions",
     "Problem",

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from adaptntk.models.protocol import Capabilities, PotentialBase, SinglePoint
+from adaptntk.models.protocol import Capabilities, Potential, SinglePoint
 from adaptntk.testing import check_potential
 from tests.conftest import tiny_network
 
 
-class Wrapped(PotentialBase):
+class Wrapped(Potential):
     """A good potential, of which single answers are replaced."""
 
     declared: dict = {}  # noqa: RUF012

@@ -37,23 +37,27 @@ class Trainable(Potential, Protocol):
     differences that are to be learnt.
     """
 
-    @property
-    def module(self) -> torch.nn.Module:
-        """The network: its parameters are optimised, its state is what a checkpoint holds."""
+    module: torch.nn.Module
+    """The network: its parameters are optimised, its state is what a checkpoint holds."""
 
     @property
+    @abstractmethod
     def isolated_energies(self) -> Mapping[int, float]:
         """By atomic number, in eV, as the network stores them."""
 
+    @abstractmethod
     def training_outputs(self, graphs: Sequence[Any], training: bool) -> tuple[Tensor, Tensor]:
         """Interaction energies (one per graph) and forces (all atoms x 3), differentiable if ``training``."""
 
+    @abstractmethod
     def interaction_energies(self, graphs: Sequence[Any]) -> Tensor:
         """The energies alone."""
 
+    @abstractmethod
     def shift_energies(self, per_atom: float) -> None:
         """Add a constant to the energy of every atom."""
 
+    @abstractmethod
     def save(self, path: str | Path) -> None:
         """Write a file that the family loads, atomically, on whatever device the network is."""
 

@@ -2,9 +2,9 @@
 
 import copy
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -77,150 +77,95 @@ class SinglePoint:
 class Potential(Protocol):
     """A trained network that maps a structure to an energy.
 
-    Adapters are thin: `PotentialBase` has a slow answer to all that an adapter need not write itself, and
-    `adaptntk.testing.check_potential` tells whether one keeps this contract.
+    Adapters are thin. A subclass inherits a slow answer, or a refusal, to all that it does not write itself: only the
+    abstract members must be there. `adaptntk.testing.check_potential` tells whether an adapter keeps this contract.
     """
 
     description: str
-    source: str | None
+    source: str | None = None
     """Path of the model file, where there is one."""
+    head: str | None = None
+    """Which of several heads answers; None for a network without heads."""
 
     @property
+    @abstractmethod
     def fingerprint(self) -> str:
         """SHA-256 of the model file, or of the weights of a model that never was a file."""
 
     @property
-    def head(self) -> str | None:
-        """Which of several heads answers; None for a network without heads."""
+    @abstractmethod
+    def device(self) -> torch.device: ...
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype: ...
+
+    @abstractmethod
+    def parameters(self) -> list[tuple[str, Tensor]]:
+        """Names and tensors of all trainable parameters, in the order of the gradient's columns."""
+
+    @abstractmethod
+    def graph(self, atoms: Atoms) -> Any:
+        """Everything about one structure that is worth computing once (its neighbour list)."""
+
+    @abstractmethod
+    def energies(self, graphs: Sequence[Any]) -> Tensor:
+        """Total energies (one per graph) as a differentiable function of the parameters."""
+
+    @abstractmethod
+    def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
+        """Energies and forces, detached."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What it can do, as it is now."""
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def dtype(self) -> torch.dtype: ...
-
-    @property
-    def species(self) -> frozenset[int] | None:
-        """Atomic numbers the network knows, or None when it takes any."""
-
-    def parameters(self) -> list[tuple[str, Tensor]]:
-        """Names and tensors of all trainable parameters, in the order of the gradient's columns."""
-
-    def graph(self, atoms: Atoms) -> Any:
-        """Everything about one structure that is worth computing once (its neighbour list)."""
-
-    def energies(self, graphs: Sequence[Any]) -> Tensor:
-        """Total energies (one per graph) as a differentiable function of the parameters."""
-
-    def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
-        """Energies and forces, detached."""
-
-    def energy_gradients(self, graphs: Sequence[Any]) -> Tensor:
-        """Rows ``dE(x)/dtheta`` (b x P)."""
-
-    def gradient_memory(self, graph: Any) -> int:
-        """Bytes that a structure takes while its gradient is computed in a batch, about."""
-
-    def single_point(self, atoms: Atoms, gradient: bool = False) -> SinglePoint:
-        """Energy and forces of one structure, with the gradient over the parameters if it is wanted."""
-
-    def weights(self) -> Tensor:
-        """A copy of all trainable parameters, in float64 on the CPU, in the order of the gradient's columns."""
-
-    def set_weights(self, weights: Tensor) -> None:
-        """Put such numbers into the network."""
-
-    def copy(self) -> Self:
-        """A network of its own with the same weights."""
-
-    def built_like(self, other: "Potential") -> bool:
-        """Whether both are networks of one architecture, so that only the weights differ."""
-
-    def with_dropout(self, rate: float) -> Self:
-        """A copy in which features drop out at random within `dropout_enabled`."""
-
-    def dropout_enabled(self) -> AbstractContextManager[None]:
-        """While it lasts, every call draws another mask from torch's global generator."""
-
-
-class PotentialBase(ABC):
-    """What an adapter inherits until it can do better: the slow answers, and the refusals."""
-
-    description: str
-    head: str | None = None
-    source: str | None = None
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device: ...
-
-    @property
-    @abstractmethod
-    def dtype(self) -> torch.dtype: ...
-
-    @abstractmethod
-    def parameters(self) -> list[tuple[str, Tensor]]: ...
-
-    @abstractmethod
-    def graph(self, atoms: Atoms) -> Any: ...
-
-    @abstractmethod
-    def energies(self, graphs: Sequence[Any]) -> Tensor: ...
-
-    @abstractmethod
-    def predict(
-        self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent
-    ) -> Predictions: ...
-
-    @property
-    def capabilities(self) -> Capabilities:
         return Capabilities()
 
     @property
     def species(self) -> frozenset[int] | None:
+        """Atomic numbers the network knows, or None when it takes any."""
         return None
 
     def energy_gradients(self, graphs: Sequence[Any]) -> Tensor:
+        """Rows ``dE(x)/dtheta`` (b x P)."""
         return energy_gradients_one_by_one(self, graphs)
 
     def gradient_memory(self, graph: Any) -> int:
+        """Bytes that a structure takes while its gradient is computed in a batch, about."""
         return 0
 
     def single_point(self, atoms: Atoms, gradient: bool = False) -> SinglePoint:
+        """Energy and forces of one structure, with the gradient over the parameters if it is wanted."""
         predicted = self.predict([atoms])
         row = self.energy_gradients([self.graph(atoms)]) if gradient else None
         return SinglePoint(float(predicted.energies[0]), predicted.forces[0], gradient=row)
 
     def weights(self) -> Tensor:
+        """A copy of all trainable parameters, in float64 on the CPU, in the order of the gradient's columns."""
         return torch.cat([tensor.detach().double().cpu().flatten() for _, tensor in self.parameters()])
 
     def set_weights(self, weights: Tensor) -> None:
+        """Put such numbers into the network."""
         parameters = [tensor for _, tensor in self.parameters()]
         with torch.no_grad():
             for tensor, part in zip(parameters, weights.split([p.numel() for p in parameters]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
     def copy(self) -> Self:
+        """A network of its own with the same weights."""
         return copy.deepcopy(self)
 
-    def built_like(self, other: Potential) -> bool:
+    def built_like(self, other: "Potential") -> bool:
+        """Whether both are networks of one architecture, so that only the weights differ."""
         return parameters_hash(self) == parameters_hash(other)
 
     def with_dropout(self, rate: float) -> Self:
+        """A copy in which features drop out at random within `dropout_enabled`."""
         raise ModelError(f"dropout needs a model that can be sampled by it, which {self.description} cannot")
 
-    @contextmanager
-    def dropout_enabled(self) -> Iterator[None]:
+    def dropout_enabled(self) -> AbstractContextManager[None]:
+        """While it lasts, every call draws another mask from torch's global generator."""
         raise ModelError(f"dropout needs a model that can be sampled by it, which {self.description} cannot")
-        yield
 
 
 def parameter_count(potential: Potential) -> int:

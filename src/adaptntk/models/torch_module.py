@@ -10,7 +10,7 @@ from torch import Tensor
 
 from adaptntk.models.protocol import (
     Capabilities,
-    PotentialBase,
+    Potential,
     Predictions,
     energy_gradients_one_by_one,
     weights_hash,
@@ -20,7 +20,7 @@ from adaptntk.progress import Progress, silent
 log = logging.getLogger(__name__)
 
 
-class TorchModulePotential(PotentialBase):
+class TorchModulePotential(Potential):
     """Adapter for a module with ``module(positions, atomic_numbers) -> energy`` (Å, eV; a scalar).
 
     Args:

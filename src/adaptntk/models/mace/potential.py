@@ -15,6 +15,7 @@ from torch import Tensor
 from adaptntk.errors import ModelError
 from adaptntk.files import write_atomically
 from adaptntk.memory import keep_freed_memory
+from adaptntk.models.family import Trainable
 from adaptntk.models.mace.dropout import has_non_linear_readout, insert_dropout, without_dropout
 from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph, make_layout
@@ -23,7 +24,6 @@ from adaptntk.models.mace.twin import unknown_layers
 from adaptntk.models.protocol import (
     Capabilities,
     Potential,
-    PotentialBase,
     Predictions,
     SinglePoint,
     energy_gradients_one_by_one,
@@ -34,7 +34,7 @@ from adaptntk.progress import Progress, silent
 log = logging.getLogger(__name__)
 
 
-class MACEPotential(PotentialBase):
+class MACEPotential(Trainable):
     """A MACE network as a `Potential`, and as a `Trainable` if it is a ScaleShiftMACE with one head.
 
     Args:
