@@ -149,14 +149,10 @@ def run_jobs(function: Callable[[Job], Result], jobs: Sequence[Job], workers: in
         for job in jobs:
             yield job, function(job)
         return
-    with _process_pool(workers, max(1, available_cores() // workers)) as executor:
+    with open_executor("local", workers, threads=max(1, available_cores() // workers)) as executor:
         futures = {executor.submit(function, job): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            yield futures[future], future.result()
 
 
 def _start_worker(threads: int, parent: int, level: int) -> None:

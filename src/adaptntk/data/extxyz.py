@@ -7,6 +7,7 @@ import lzma
 import shutil
 import tempfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, overload
@@ -22,7 +23,23 @@ SUFFIXES = (".xyz", ".extxyz")
 COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-class FrameFile(Sequence[Atoms]):
+class Frames(Sequence[Atoms]):
+    """Frames that are read when they are asked for."""
+
+    @overload
+    def __getitem__(self, key: int) -> Atoms: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Atoms]: ...
+    def __getitem__(self, key: int | slice) -> Atoms | list[Atoms]:
+        if isinstance(key, slice):
+            return [self[index] for index in range(*key.indices(len(self)))]
+        return self._frame(range(len(self))[key])
+
+    @abstractmethod
+    def _frame(self, index: int) -> Atoms: ...
+
+
+class FrameFile(Frames):
     """The frames of an extxyz file, which may be compressed: 16 bytes per frame are kept, and it is read when asked."""
 
     def __init__(self, path: Path) -> None:
@@ -44,14 +61,7 @@ class FrameFile(Sequence[Atoms]):
     def __len__(self) -> int:
         return len(self.sizes)
 
-    @overload
-    def __getitem__(self, key: int) -> Atoms: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Atoms]: ...
-    def __getitem__(self, key: int | slice) -> Atoms | list[Atoms]:
-        if isinstance(key, slice):
-            return [self[index] for index in range(*key.indices(len(self)))]
-        index = range(len(self))[key]
+    def _frame(self, index: int) -> Atoms:
         start, stop = self._offsets[index : index + 2]
         with self._plain.open("rb") as file:
             file.seek(start)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, overload, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
-from adaptntk.data.extxyz import FrameFile, open_frames
+from adaptntk.data.extxyz import FrameFile, Frames, open_frames
 from adaptntk.data.structures import ENERGY, FORCES, Checks, structure_hash
 
 # Frames in memory take about four times the space of the file.
@@ -24,7 +24,7 @@ class Surveyed(Protocol):
     species: set[int]
 
 
-class StructureFile(Sequence[Atoms]):
+class StructureFile(Frames):
     """The frames of an extxyz file as a sequence that holds 80 bytes per frame.
 
     All frames are read and checked once when the file is opened, then again whenever they are asked for.
@@ -43,14 +43,7 @@ class StructureFile(Sequence[Atoms]):
     def __len__(self) -> int:
         return len(self._frames)
 
-    @overload
-    def __getitem__(self, key: int) -> Atoms: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Atoms]: ...
-    def __getitem__(self, key: int | slice) -> Atoms | list[Atoms]:
-        if isinstance(key, slice):
-            return [self[index] for index in range(*key.indices(len(self)))]
-        index = range(len(self))[key]
+    def _frame(self, index: int) -> Atoms:
         return self._checks.check_frame(self._frames[index], f"{self._frames.path}, frame {index}")
 
 

@@ -3,7 +3,7 @@
 import ase.build
 import numpy as np
 from ase import Atoms, units
-from ase.calculators.calculator import CalculationFailed, Calculator
+from ase.calculators.calculator import CalculationFailed
 from ase.md.langevin import Langevin
 from threadpoolctl import threadpool_limits
 
@@ -59,65 +59,38 @@ def sample_md(
         seed: fixes velocities and noise, and so the whole trajectory.
         progress: wraps the iteration over frames, to show it.
     """
-    for name, value in (
-        ("frames", frames),
-        ("temperature", temperature),
-        ("interval", interval),
-        ("timestep", timestep),
-    ):
+    given = {"frames": frames, "temperature": temperature, "interval": interval, "timestep": timestep}
+    for name, value in given.items():
         if not value > 0:
             raise InputError(f"the {name} of the dynamics must be positive, not {value}")
     from tblite.ase import TBLite  # loads a native library that nothing else needs
 
-    # One thread: several only slow a small molecule down, and their sums would differ from run to run.
-    with threadpool_limits(1, user_api="openmp"):
-        return _run_md(
-            TBLite(method="GFN2-xTB", verbosity=0),
-            molecule,
-            frames,
-            temperature,
-            interval,
-            timestep,
-            seed,
-            progress,
-        )
-
-
-def _run_md(
-    calculator: Calculator,
-    molecule: Atoms,
-    frames: int,
-    temperature: float,
-    interval: int,
-    timestep: float,
-    seed: int,
-    progress: Progress,
-) -> list[Atoms]:
     rng = np.random.default_rng(seed)
     atoms = Atoms(numbers=molecule.numbers, positions=molecule.positions)
     atoms.set_initial_magnetic_moments(molecule.get_initial_magnetic_moments())
-    atoms.calc = calculator
     # Twice the target, because the start is a minimum: half of the kinetic energy becomes potential energy.
     masses = atoms.get_masses()[:, None]
     velocities = rng.standard_normal((len(atoms), 3)) * np.sqrt(2 * units.kB * temperature / masses)
     velocities -= (masses * velocities).sum(axis=0) / masses.sum()
     atoms.set_velocities(velocities)
-    dynamics = Langevin(
-        atoms, timestep * units.fs, temperature_K=temperature, friction=0.02 / units.fs, rng=rng, fixcm=False
-    )
-    sampled = []
-    try:
-        dynamics.run(EQUILIBRATION_STEPS)
-        for index in progress(range(frames), f"xTB MD at {temperature:.0f} K", frames):
-            dynamics.run(interval)
-            frame = Atoms(numbers=atoms.numbers, positions=atoms.positions, info={"frame": index})
-            frame.info[ENERGY] = float(atoms.get_potential_energy())
-            frame.arrays[FORCES] = np.array(atoms.get_forces())
-            check_structure(frame, f"MD frame {index}")
-            sampled.append(frame)
-    except CalculationFailed as error:
-        raise InputError(
-            f"xTB failed after {len(sampled)} frames at {temperature:.0f} K ({' '.join(str(error).split())}): "
-            "the molecule may have fallen apart; lower the temperature or the timestep"
-        ) from None
+    thermostat = {"temperature_K": temperature, "friction": 0.02 / units.fs, "rng": rng, "fixcm": False}
+    sampled: list[Atoms] = []
+    # One thread: several only slow a small molecule down, and their sums would differ from run to run.
+    with threadpool_limits(1, user_api="openmp"):
+        atoms.calc = TBLite(method="GFN2-xTB", verbosity=0)
+        dynamics = Langevin(atoms, timestep * units.fs, **thermostat)
+        try:
+            dynamics.run(EQUILIBRATION_STEPS)
+            for index in progress(range(frames), f"xTB MD at {temperature:.0f} K", frames):
+                dynamics.run(interval)
+                frame = Atoms(numbers=atoms.numbers, positions=atoms.positions, info={"frame": index})
+                frame.info[ENERGY] = float(atoms.get_potential_energy())
+                frame.arrays[FORCES] = np.array(atoms.get_forces())
+                check_structure(frame, f"MD frame {index}")
+                sampled.append(frame)
+        except CalculationFailed as error:
+            raise InputError(
+                f"xTB failed after {len(sampled)} frames at {temperature:.0f} K ({' '.join(str(error).split())}): "
+                "the molecule may have fallen apart; lower the temperature or the timestep"
+            ) from None
     return sampled

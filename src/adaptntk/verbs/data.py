@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from ase import Atoms
 
 
+def _size(part: str, default: int) -> Any:
+    return option(f"Structures in {part}.xyz.", default)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SplitSettings(Seed):
     """Into which files structures are split."""
 
     output: Path = option("Folder to write to.", short="-o")
-    train: int = option("Structures in train.xyz.", 200)
-    valid: int = option("Structures in valid.xyz.", 200)
-    test: int = option("Structures in test.xyz.", 300)
-    pool: int = option("Structures in pool.xyz.", 500)
+    train: int = _size("train", 200)
+    valid: int = _size("valid", 200)
+    test: int = _size("test", 300)
+    pool: int = _size("pool", 500)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -56,10 +60,10 @@ class RMD17Settings(SplitSettings):
     """A molecule of the revised MD17 data set."""
 
     molecule: str = argument("aspirin, naphthalene, ...")
-    train: int = option("Structures in train.xyz.", 1000)
-    valid: int = option("Structures in valid.xyz.", 100)
-    test: int = option("Structures in test.xyz.", 2000)
-    pool: int = option("Structures in pool.xyz.", 0)
+    train: int = _size("train", 1000)
+    valid: int = _size("valid", 100)
+    test: int = _size("test", 2000)
+    pool: int = _size("pool", 0)
     data_dir: Path | None = option("Folder with rmd17/rmd17_*.npz; ADAPTNTK_DATA by default.", None)
 
 
