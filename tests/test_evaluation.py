@@ -1,44 +1,140 @@
-import json
+"""Errors and metrics: one name, one quantity."""
 
 import numpy as np
 import pytest
-from adaptntk.uncertainty.ntk import NTKUncertainty
+from ase import Atoms
 
 from adaptntk.core import metrics
-from adaptntk.core.metrics import force_rmse
-from adaptntk.data.structures import reference_forces
+from adaptntk.core.calibration import Calibration, cross_fitted_sigma
+from adaptntk.data.structures import ENERGY, FORCES, reference_energies, reference_forces
 from adaptntk.errors import InputError
-from adaptntk.evaluation import evaluate
+from adaptntk.evaluation import (
+    calibration_quality,
+    check_label_units,
+    energy_errors,
+    force_errors,
+    force_rmse,
+    force_rmse_interval,
+    observed_coverage,
+    ranking,
+    size_correlation,
+    summarise_errors,
+)
+from adaptntk.models.protocol import Predictions
 
 
-def test_numbers_are_those_of_the_metrics(fitted, parts):
-    result = evaluate(fitted, parts["test"])
-    u = fitted.score(parts["test"]).variance
-    e = force_rmse(fitted.potential.predict(parts["test"]).forces, reference_forces(parts["test"]))
-    assert result.metrics["spearman"] == pytest.approx(metrics.spearman(u, e), abs=1e-6)
-    assert result.metrics["pearson_of_variance"] == pytest.approx(metrics.pearson(u, e), rel=1e-4)
-    assert result.metrics["force_rmse"] == pytest.approx(np.sqrt(np.mean(e**2)), rel=1e-4)
-    low, high = result.metrics["spearman_interval"]
-    assert low < result.metrics["spearman"] < high
-    observed = np.mean(e <= fitted.calibration.error_bound(u, 0.9))
-    assert result.metrics["conformal"]["0.9"]["observed"] == pytest.approx(observed)
-    assert len(result.columns["ntk_variance"]) == len(parts["test"])
-    json.dumps(result.metrics, allow_nan=False)
-    assert result.metrics["correlation_with_size"] is None
+def rng(seed=0):
+    return np.random.default_rng(seed)
 
 
-def test_coverage_out_of_reach_is_said_not_faked(trained, parts):
-    small = NTKUncertainty.fit(trained, parts["train"]).calibrate(parts["valid"][:12])
-    coverage = evaluate(small, parts["test"]).metrics["conformal"]["0.95"]
-    assert coverage["observed"] is None
+@pytest.fixture
+def mixed():
+    """Chains of hydrogen of many sizes with random labels, and predictions of them."""
+    structures, energies, forces = [], [], []
+    for size in rng().integers(1, 12, 40):
+        atoms = Atoms(f"H{size}", positions=rng(size).normal(size=(size, 3)))
+        atoms.info[ENERGY] = float(-13.6 * size + rng(size + 7).normal())
+        atoms.arrays[FORCES] = rng(size + 20).normal(size=(size, 3))
+        structures.append(atoms)
+        energies.append(atoms.info[ENERGY] + 0.1 * size)
+        forces.append(atoms.arrays[FORCES] + rng(len(structures)).normal(size=(size, 3)) * 0.05 * size)
+    return structures, Predictions(np.array(energies), forces)
 
 
-def test_unfit_requests(fitted, trained, parts):
-    with pytest.raises(InputError, match="not calibrated"):
-        evaluate(NTKUncertainty.fit(trained, parts["train"]), parts["test"])
-    with pytest.raises(InputError, match="too few"):
-        evaluate(fitted, parts["test"][:5])
-    with pytest.raises(InputError, match="also in the training set"):
-        evaluate(fitted, [*parts["test"], parts["train"][0]])
-    with pytest.raises(InputError, match="used to calibrate"):
-        evaluate(fitted, [*parts["test"], parts["valid"][0]])
+def test_force_rmse_is_over_all_components_of_the_set(mixed):
+    """So a large structure weighs more than a small one."""
+    structures, predicted = mixed
+    residual = np.concatenate(
+        [(p - r).ravel() for p, r in zip(predicted.forces, reference_forces(structures), strict=True)]
+    )
+    expected = np.sqrt(np.mean(residual**2))
+    errors, sizes = force_errors(predicted.forces, structures), np.array([float(len(a)) for a in structures])
+    assert errors[3] == pytest.approx(np.sqrt(np.mean((predicted.forces[3] - structures[3].arrays[FORCES]) ** 2)))
+    assert force_rmse(errors, sizes) == pytest.approx(expected)
+    assert abs(np.sqrt(np.mean(errors**2)) - expected) > 0.02
+    summary = summarise_errors(predicted, structures)
+    assert summary.force_rmse == pytest.approx(expected)
+    assert summary.force_rmse_p99 == pytest.approx(np.quantile(errors, 0.99))
+    assert summary.energy_mae == pytest.approx(0.1 * sizes.mean())
+    assert summary.energy_mae_per_atom == pytest.approx(0.1)
+
+
+def test_the_hot_tenth_has_the_highest_energy_its_elements_do_not_account_for(mixed):
+    structures, predicted = mixed
+    sizes = np.array([float(len(atoms)) for atoms in structures])
+    energies = reference_energies(structures)
+    excess = energies / sizes - (energies @ sizes) / (sizes @ sizes)
+    hot = excess >= np.quantile(excess, 0.9)
+    assert 0 < hot.sum() < 20
+    expected = force_rmse(force_errors(predicted.forces, structures)[hot], sizes[hot])
+    assert summarise_errors(predicted, structures).hot_force_rmse == pytest.approx(expected)
+
+
+def test_energy_errors_have_a_sign(mixed):
+    structures, predicted = mixed
+    assert energy_errors(predicted.energies, structures) == pytest.approx([0.1 * len(atoms) for atoms in structures])
+
+
+def test_the_interval_of_the_force_rmse(mixed):
+    structures, predicted = mixed
+    errors, sizes = force_errors(predicted.forces, structures), np.array([float(len(a)) for a in structures])
+    low, high = force_rmse_interval(errors, sizes, 0.95, seed=0)
+    assert low < force_rmse(errors, sizes) < high
+    wider = force_rmse_interval(errors, sizes, 0.99, seed=0)
+    assert wider[0] < low < high < wider[1]
+    assert force_rmse_interval(errors, sizes, 0.95, seed=0) == (low, high)
+    assert force_rmse_interval(np.full(5, 0.3), np.arange(1.0, 6.0), 0.95, 0) == pytest.approx((0.3, 0.3))
+
+
+def test_ranking_has_the_metrics_of_their_names():
+    u = rng().gamma(2.0, 1.0, 80)
+    e = np.sqrt(u) * rng(1).exponential(1.0, 80)
+    found = ranking(u, e, rng())
+    assert found["spearman"] == metrics.spearman(u, e)
+    assert found["pearson"] == metrics.pearson(np.sqrt(u), e)
+    assert found["pearson_of_variance"] == metrics.pearson(u, e)
+    for name in ("spearman", "pearson", "aurc_n"):
+        low, high = found[f"{name}_interval"]
+        assert low < found[name] < high
+
+
+def test_ence_is_of_the_given_sigma_and_the_cross_fitted_one_is_not():
+    u = rng().gamma(2.0, 1.0, 200)
+    e = np.abs(np.sqrt(u) * rng(1).standard_normal(200))
+    found = calibration_quality(u, 10 * np.sqrt(u), e, rng(2))
+    assert found["ence"] == metrics.ence(10 * np.sqrt(u), e)
+    assert found["ence_cross_fitted"] == metrics.ence(cross_fitted_sigma(u, e, rng(2)), e)
+    assert found["ence"] > 0.8 > found["ence_cross_fitted"]
+    assert found["ence_constant_sigma"] > found["ence_cross_fitted"]
+
+
+def test_observed_coverage():
+    u = rng().gamma(2.0, 1.0, 99)
+    e = np.sqrt(u) * rng(1).exponential(1.0, 99)
+    calibration = Calibration.fit(u, e, e, rng())
+    found = observed_coverage(calibration, u, e, 0.9)
+    assert found["observed"] == pytest.approx(0.9, abs=0.08)
+    assert found["observed"] == np.mean(e <= calibration.error_bound(u, 0.9))
+    small = Calibration.fit(u[:12], e[:12], e[:12], rng())
+    assert observed_coverage(small, u, e, 0.95) == {"stated": 0.95, "observed": None, "error_over_sigma": None}
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"), [("kcal/mol", 23.06), ("kJ/mol", 96.5), ("Hartree", 1 / 27.2), ("Hartree/Bohr", 1 / 51.4)]
+)
+def test_units_of_labels(mixed, unit, factor):
+    structures, _ = mixed
+    right = reference_forces(structures)
+    check_label_units(right, structures, "set")
+    check_label_units([1.3 * forces for forces in right], structures, "set")  # a bad model is no unit
+    with pytest.raises(InputError, match=f"set: the force labels are .* so they look like {unit};"):
+        check_label_units([forces / factor for forces in right], structures, "set")
+    noise = [rng(i).normal(size=forces.shape) / factor for i, forces in enumerate(right)]
+    check_label_units(noise, structures, "set")
+
+
+def test_size_correlation(mixed):
+    structures, _ = mixed
+    sizes = np.array([float(len(atoms)) for atoms in structures])
+    assert size_correlation(sizes**2, structures) == pytest.approx(1)
+    assert size_correlation(sizes[:3], [structures[0]] * 3) is None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from adaptntk.errors import InputError, ModelError
 from adaptntk.labelers.labeler import Labeler
 from adaptntk.models.family import Trainable, as_trainable
 from adaptntk.models.protocol import Potential, energy_gradients_one_by_one, parameter_count
+from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Assessment, Method, MethodState
 
 
@@ -56,6 +58,7 @@ def check_method(method: Method, structures: Sequence[Atoms], pointwise: bool = 
             that draw random numbers for a whole batch.
     """
     assert len(structures) >= 4, "give at least four structures"
+    _check_declarations(method)
     copies = [atoms.copy() for atoms in structures]
     weights = _weights(method)
     found = method.assess(structures)
@@ -141,6 +144,20 @@ def check_labeler(labeler: Labeler, structures: Sequence[Atoms]) -> None:
     slope = -(slopes[0] - slopes[1]) / (2 * step)
     assert abs(slope - forces[atom, axis]) < 0.01 + 0.02 * abs(slope), (
         f"the force on atom {atom} is {forces[atom, axis]:.3f} eV/Å, but the energy falls by {slope:.3f}: unit or sign?"
+    )
+
+
+def _check_declarations(method: Method) -> None:
+    """What `fit` and files rely on."""
+    assert isinstance(method.name, str), "a method must have a name"
+    assert is_dataclass(method.Options), "Options must be a dataclass"
+    options = fields(method.Options)
+    needed = [item.name for item in options if item.default is MISSING and item.default_factory is MISSING]
+    assert not needed, f"every option must have a default: {', '.join(needed)}"
+    assert isinstance(method.uses_training_labels, bool), "uses_training_labels must be True or False"
+    assert method.potential is method.state().networks[0], "the first network of the state must be the potential"
+    assert method.features is None or isinstance(method.features, FeatureModel), (
+        "features must be a FeatureModel, or None where there are only scores"
     )
 
 

@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, reference_energies, reference_forces
 from adaptntk.evaluation import summarise_errors
+from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.registry import load_potential
 from adaptntk.training.loop import TrainingOptions, train
 from tests.conftest import TINY_RECIPE
@@ -111,3 +113,17 @@ def test_periodic_training(silicon, tmp_path):
         frames.append(atoms)
     result = train(frames[:8], frames[8:], tmp_path / "si.model", dataclasses.replace(SHORT, epochs=1), device="cpu")
     assert np.isfinite(result.force_rmse)
+
+
+def test_a_training_starts_from_the_very_network(trained, parts, tmp_path):
+    """Also what is not in its weights: the mean number of neighbours."""
+    module = copy.deepcopy(trained.module)
+    for block in module.interactions:
+        block.avg_num_neighbors = 4.0
+    start = MACEPotential(module, "1" * 64)
+    recipe = dataclasses.replace(SHORT, epochs=1, learning_rate=1e-9, weight_decay=0.0, cosine=False)
+    options = TrainingOptions(start=start)
+    again = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, device="cpu", options=options).potential
+    before, expected, found = (p.predict(parts["test"][:4]).forces for p in (trained, start, again))
+    assert all(np.allclose(a, b, atol=1e-4) for a, b in zip(expected, found, strict=True))
+    assert not np.allclose(before[0], found[0], atol=1e-2)

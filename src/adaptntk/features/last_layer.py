@@ -61,6 +61,8 @@ class LastLayerFeatures(FeatureMap):
     def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
         predicted = potential.predict([atoms])
         point = SinglePoint(float(predicted.energies[0]), predicted.forces[0])
+        if atoms.pbc.all():  # predictions have no stress
+            point = potential.single_point(atoms)
         return point, self._blocks(potential, predicted, [atoms])[0]
 
     def spec(self, potential: Potential) -> dict[str, Any]:

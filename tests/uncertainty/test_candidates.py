@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+import torch
+
+from adaptntk.core.posterior import principal_plane
+from adaptntk.core.selection.problem import Constraints
+from adaptntk.core.selection.registry import SELECTORS
+from adaptntk.uncertainty.feature_model import FeatureModel
+
+
+@pytest.mark.parametrize("rule", SELECTORS)
+def test_structures_are_described_once_for_all_rules(rule, fitted, parts, monkeypatch, tmp_path):
+    kept = fitted.candidates(parts["pool"])
+    stored = fitted.candidates(parts["pool"], store=tmp_path / "store")
+    expected = fitted.select(parts["pool"], 5, rule, seed=2)
+    monkeypatch.setattr(FeatureModel, "extract", None)  # nothing is computed again
+    for candidates in (kept, stored):
+        assert candidates.select(rule, 5, Constraints([False] * 30), seed=2).indices == expected.indices
+    assert np.allclose(kept.scores.sigma, stored.scores.sigma, rtol=1e-3)
+
+
+def test_scores_are_enough_where_there_are_no_features(fit_by_name, parts):
+    fitted = fit_by_name("energy")
+    candidates = fitted.candidates(parts["pool"])
+    assert candidates.blocks is None
+    assert np.allclose(candidates.scores.energy_sigma, fitted.score(parts["pool"]).energy_sigma)
+    assert candidates.select("topb", 4).indices == fitted.select(parts["pool"], 4, "topb").indices
+    assert candidates.sketch_overlap(4, Constraints()) is None
+    assert candidates.map_of(np.arange(5)).tolist() == [[0.0, 0.0]] * 5
+
+
+def test_the_map_is_the_plane_of_the_posterior(fitted, parts):
+    candidates = fitted.candidates(parts["pool"])
+    shown = np.array([3, 1, 20, 7])
+    rows = fitted.features.extract(fitted.potential, parts["pool"]).tensor[torch.as_tensor(shown), 0]
+    expected = principal_plane(fitted.features.posterior.whiten(rows))
+    # Up to the sign of each axis.
+    assert np.allclose(
+        np.abs(candidates.map_of(shown)), np.abs(expected), rtol=1e-3, atol=1e-3 * np.abs(expected).max()
+    )
+    assert 0 < candidates.sketch_overlap(5, Constraints()) <= 1
