@@ -1,7 +1,9 @@
 """Any torch module that maps positions and species of one structure to its energy."""
 
+import hashlib
 import logging
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,13 +39,15 @@ class TorchModulePotential(Potential):
     ) -> None:
         self.module = module
         self.source = source
+        # Of a copy with other weights too: it comes from that file.
+        self._file_hash = None if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()
         self._species = frozenset(species) if species is not None else None
         self.description = type(module).__name__
         self._vectorised = True
 
     @property
     def fingerprint(self) -> str:
-        return weights_hash(self.module)
+        return self._file_hash or weights_hash(self.module)
 
     @property
     def capabilities(self) -> Capabilities:
