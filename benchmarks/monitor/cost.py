@@ -19,6 +19,8 @@ from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import ConformalThreshold
 from benchmarks.harness.stopwatch import time_in_turns
 
+STEPS, ROUNDS = 50, 15
+
 
 def measured_cost(uncertainty: Fitted, folder: Path) -> dict[str, Any]:
     """From the folder, if it was measured before."""
@@ -28,7 +30,7 @@ def measured_cost(uncertainty: Fitted, folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def cost(uncertainty: Fitted, folder: Path, steps: int = 50, rounds: int = 15) -> dict[str, Any]:
+def cost(uncertainty: Fitted, folder: Path) -> dict[str, Any]:
     """Milliseconds of processor time per step of the same dynamics on one thread, in turns."""
     from mace.calculators import MACECalculator
 
@@ -44,15 +46,15 @@ def cost(uncertainty: Fitted, folder: Path, steps: int = 50, rounds: int = 15) -
         return Langevin(atoms, 0.5 * units.fs, temperature_K=300, friction=0.01 / units.fs, rng=rng, fixcm=False)
 
     def monitored(every: int) -> None:
-        watch(dynamics(UncertaintyCalculator(uncertainty, every)), rules, steps, every, 300)
+        watch(dynamics(UncertaintyCalculator(uncertainty, every)), rules, STEPS, every, 300)
 
     work = {
-        "MACECalculator": lambda: dynamics(stock).run(steps),
-        "ours, no uncertainty": lambda: dynamics(UncertaintyCalculator(uncertainty, None)).run(steps),
+        "MACECalculator": lambda: dynamics(stock).run(STEPS),
+        "ours, no uncertainty": lambda: dynamics(UncertaintyCalculator(uncertainty, None)).run(STEPS),
         "ours, monitor every 10": lambda: monitored(10),
         "ours, monitor every step": lambda: monitored(1),
     }
-    times = time_in_turns({name: (function, steps) for name, function in work.items()}, rounds, clock=time.process_time)
+    times = time_in_turns({name: (function, STEPS) for name, function in work.items()}, ROUNDS, clock=time.process_time)
     return {
         name: {
             "ms_per_step": timing.summary(1e3),

@@ -43,6 +43,7 @@ SETS = {"development": range(10), "test": range(10, 20)}
 ALARMS = (3.0, 4.0)
 TOLERANCES = (5.0, 10.0)
 CHOSEN = {"rule": "conformal-threshold", "every": 5, "coverage": 0.99, "patience": 5, "lost": 2.0}
+COVERAGES = (0.99, 0.999)
 # Alarms needed, and the multiple of the threshold that needs none.
 PATIENCE = [(1, math.inf), (5, math.inf), (5, 2.0)]
 
@@ -92,7 +93,7 @@ def _verdicts(uncertainty: Fitted, runs: dict[int, list[Recorded]], typical: flo
     rules: dict[float | None, list[Any]] = {
         alarm: [ErrorLevel(alarm * typical, 0.9, p, lost=x) for p, x in PATIENCE] for alarm in ALARMS
     }
-    rules[None] = [ConformalThreshold(c, p, lost=x) for c in (0.99, 0.999) for p, x in PATIENCE]
+    rules[None] = [ConformalThreshold(c, p, lost=x) for c in COVERAGES for p, x in PATIENCE]
     return [
         {"rule": rule.name, "alarm": alarm, "coverage": rule.coverage, "patience": rule.patience}
         | {"lost": rule.lost if math.isfinite(rule.lost) else None, "every": stride * INTERVAL}

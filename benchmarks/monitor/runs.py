@@ -32,8 +32,11 @@ from benchmarks.harness.experiment import log
 # Trajectories of the reference, and labelled frames of each. A calibration speaks for structures drawn like its own, so
 # it takes many independent trajectories, none of which the training saw.
 TRAJECTORIES = {"train": (20, 20), "valid": (5, 20), "calibration": (80, 25), "test": (20, 1)}
+# Steps between labelled frames of the reference.
+SPACING = 40
 COLD, HOT = 300, 1200
 STEPS = 2000
+PRESET = "small"
 INTERVAL = 5
 
 
@@ -45,10 +48,10 @@ def prepare(folder: Path) -> Fitted:
         own = list(itertools.islice(seeds, trajectories))
         if not (folder / f"{name}.xyz").exists():
             log.info("%s: %d trajectories", name, trajectories)
-            sampled = [sample_md(build_molecule("ethanol"), frames, COLD, interval=40, seed=seed) for seed in own]
+            sampled = [sample_md(build_molecule("ethanol"), frames, COLD, interval=SPACING, seed=seed) for seed in own]
             write_structures(folder / f"{name}.xyz", [frame for run in sampled for frame in run])
     if not model.exists():
-        verbs.train(train=folder / "train.xyz", valid=folder / "valid.xyz", output=model, resume=True)
+        verbs.train(train=folder / "train.xyz", valid=folder / "valid.xyz", output=model, preset=PRESET, resume=True)
     if not ntk.exists():
         train, valid, calibration = (folder / f"{name}.xyz" for name in ("train", "valid", "calibration"))
         verbs.fit(model=model, train=train, valid=valid, calibration=calibration, output=ntk)

@@ -64,11 +64,9 @@ def run(settings: Ablation) -> str:
     return "\n".join([*lines, f"wrote {save_record(folder, f'ablation-{molecule}-{seed}', result)}"])
 
 
-def workbench(
-    parts: dict[str, list[Atoms]], folder: Path, seed: int = 0, epochs: int = PLAN.recipe.epochs
-) -> FolderWorkbench:
+def workbench(parts: dict[str, list[Atoms]], folder: Path, seed: int = 0, epochs: int | None = None) -> FolderWorkbench:
     """For networks of the plan, or trained for longer or shorter."""
-    recipe = dataclasses.replace(PLAN.recipe, epochs=epochs)
+    recipe = PLAN.recipe if epochs is None else dataclasses.replace(PLAN.recipe, epochs=epochs)
     return FolderWorkbench(parts["train"], parts["valid"], seed, folder=folder, recipe=recipe, device="cpu")
 
 
