@@ -13,7 +13,8 @@ from adaptntk.verbs.report import ReportSettings, report
 from adaptntk.verbs.run import RunSettings, run
 from adaptntk.verbs.score import ScoreSettings, score
 from adaptntk.verbs.select import SelectSettings, select
-from adaptntk.verbs.status import StatusSettings, status
+from adaptntk.verbs.shared import RunFolder
+from adaptntk.verbs.status import status
 from adaptntk.verbs.train import TrainSettings, train
 
 __all__ = [
@@ -21,11 +22,11 @@ __all__ = [
     "EvaluateSettings",
     "FitSettings",
     "ReportSettings",
+    "RunFolder",
     "RunSettings",
     "ScoreSettings",
     "SelectSettings",
     "SimulationSettings",
-    "StatusSettings",
     "TrainSettings",
     "config",
     "data",

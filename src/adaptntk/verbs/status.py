@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from adaptntk.report.run_progress import Status
 
 
-@dataclass(frozen=True, kw_only=True)
-class StatusSettings(RunFolder):
-    """Which campaign."""
-
-
 @dataclass(frozen=True)
 class StatusReport:
     """Where a campaign stands."""
@@ -38,8 +33,8 @@ class StatusReport:
         yield from self.status.lines
 
 
-@verb(StatusSettings)
-def status(settings: StatusSettings, show: Show) -> StatusReport:
+@verb(RunFolder)
+def status(settings: RunFolder, show: Show) -> StatusReport:
     """Show where a campaign stands: rounds, labels, errors, time, and what it is doing now."""
     from adaptntk.campaign.snapshot import read_run
     from adaptntk.report.run_progress import status_of
