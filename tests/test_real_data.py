@@ -4,16 +4,17 @@ import dataclasses
 
 import numpy as np
 import pytest
-from adaptntk.uncertainty.ntk import NTKUncertainty
 
 from adaptntk import verbs
 from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
-from adaptntk.evaluation import evaluate
 from adaptntk.models.mace.architecture import TINY
 from adaptntk.training.loop import train
 from adaptntk.training.recipe import PRESETS
+from adaptntk.uncertainty.evaluate import evaluate
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.workbench import GivenModel
 from tests.conftest import TINY_RECIPE
 
 QUICK = dataclasses.replace(PRESETS["small"], epochs=30)
@@ -24,7 +25,7 @@ def test_aspirin(real_data, tmp_path):
     frames = load_rmd17("aspirin", real_data)
     parts = split_structures(frames, {"train": 100, "valid": 60, "test": 200}, seed=0)
     trained = train(parts["train"], parts["valid"], tmp_path / "aspirin.model", QUICK, device="cpu")
-    fitted = NTKUncertainty.fit(trained.potential, parts["train"]).calibrate(parts["valid"])
+    fitted = fit(GivenModel(parts["train"], parts["valid"], potential=trained.potential))
     metrics = evaluate(fitted, parts["test"]).metrics
     assert metrics["spearman"] > 0.3
     assert metrics["aurc_n"] < 0.8
@@ -57,7 +58,7 @@ def test_periodic_silicon_of_mixed_sizes(real_data, tmp_path):
     model, ntk = tmp_path / "si.model", tmp_path / "si.ntk"
     train(parts["train"], parts["valid"], model, recipe, device="cpu")
     fitted = verbs.fit(model=model, train=tmp_path / "train.xyz", valid=tmp_path / "valid.xyz", output=ntk).fitted
-    assert fitted.normalise == "per_atom"
+    assert fitted.features.feature_map.normalise == "per_atom"
     files = {"pool": tmp_path / "pool.xyz", "output": tmp_path / "batch.xyz"}
     report = verbs.select(ntk=ntk, **files, count=12, per_group_max=("config_type", 4))
     groups = [atoms.info["config_type"] for atoms in report.batch]
