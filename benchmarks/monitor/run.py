@@ -91,9 +91,9 @@ def _runs(folder: Path, uncertainty: Fitted, seeds: Sequence[int], recorded: boo
 def _verdicts(uncertainty: Fitted, runs: dict[int, list[Recorded]], typical: float) -> list[dict[str, Any]]:
     """What every rule would have done."""
     rules: dict[float | None, list[Any]] = {
-        alarm: [ErrorLevel(alarm * typical, 0.9, p, lost=x) for p, x in PATIENCE] for alarm in ALARMS
+        alarm: [ErrorLevel(alarm * typical, 0.9, patience=p, lost=x) for p, x in PATIENCE] for alarm in ALARMS
     }
-    rules[None] = [ConformalThreshold(c, p, lost=x) for c in COVERAGES for p, x in PATIENCE]
+    rules[None] = [ConformalThreshold(c, patience=p, lost=x) for c in COVERAGES for p, x in PATIENCE]
     return [
         {"rule": rule.name, "alarm": alarm, "coverage": rule.coverage, "patience": rule.patience}
         | {"lost": rule.lost if math.isfinite(rule.lost) else None, "every": stride * INTERVAL}

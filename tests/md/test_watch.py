@@ -27,8 +27,8 @@ def framed(scores):
 
 
 def test_rules():
-    score = ConformalThreshold(0.8, 3, lost=4.0)
-    level = ErrorLevel(0.5, 0.8, 3, lost=4.0)
+    score = ConformalThreshold(0.8, patience=3, lost=4.0)
+    level = ErrorLevel(0.5, 0.8, patience=3, lost=4.0)
     watch = Watch(0.8, None, 3, 4.0)
     assert alarms(watch) == [score]
     assert alarms(replace(watch, max_error=0.5)) == [level]
@@ -41,7 +41,7 @@ def test_the_level_of_a_campaign_heeds_coverage_and_lost():
     """The bound at the stated coverage alarms, and beyond ``lost`` times the level the run ends at once."""
     explore = Explore(max_error=0.8, coverage=0.6, lost=1.2, patience=50)
     (_, level) = alarms(explore.watch)
-    assert level == ErrorLevel(0.8, 0.6, 50, lost=1.2)
+    assert level == ErrorLevel(0.8, 0.6, patience=50, lost=1.2)
     # sigma = sqrt(U + 0.01), and the bound is that times the conformal quantile of the ratios at 0.6.
     quantile = np.linspace(0.5, 1.5, 99)[59]
     beyond = (1.21 * 0.8 / quantile) ** 2 - 0.01

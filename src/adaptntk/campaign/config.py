@@ -338,8 +338,9 @@ def template() -> str:
     for name, field in Campaign.model_fields.items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, Section):
-            lines += ["", f"{name}:  # {_first_line(section)}"]
-            lines += [f"  {line}" for line in _fields(section)]
+            lines += ["", f"{name}:  # {(section.__doc__ or '').splitlines()[0]}"]
+            fields = section.model_fields.items()
+            lines += [f"  {_line(n, f.get_default(call_default_factory=True), f.description)}" for n, f in fields]
         else:
             value = {"name": "ethanol", "output": None, "test": None}.get(name, field.default)
             lines.append(_line(name, value, field.description))
@@ -347,21 +348,9 @@ def template() -> str:
     return text.replace("  molecule: null", "  molecule: ethanol")
 
 
-def _fields(section: type[Section]) -> list[str]:
-    found = []
-    for name, field in section.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        found.append(_line(name, default, field.description))
-    return found
-
-
 def _line(name: str, value: Any, description: str | None) -> str:
     shown = yaml.safe_dump(value, default_flow_style=True).split("\n")[0].removesuffix("...").strip()
     return f"{name}: {shown}  # {description}"
-
-
-def _first_line(section: type[Section]) -> str:
-    return (section.__doc__ or "").splitlines()[0]
 
 
 def schema() -> dict[str, Any]:

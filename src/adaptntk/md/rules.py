@@ -70,6 +70,7 @@ class Rule:
         """Refuse a calibration by which the rule cannot be decided, before anything is computed."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class UncertaintyRule(Rule):
     """A rule that compares a score of the structure with a threshold.
 
@@ -78,6 +79,10 @@ class UncertaintyRule(Rule):
         release: fraction of the threshold below which the score must fall for the count to begin anew.
         lost: score over threshold above which the run ends without patience.
     """
+
+    patience: int = 5
+    release: float = 0.8
+    lost: float = 2.0
 
     def threshold(self, calibration: Calibration) -> float:
         """What the score must not pass; an `InputError` if the calibration cannot say."""
@@ -129,9 +134,6 @@ class ConformalThreshold(UncertaintyRule):
     """
 
     coverage: float = 0.99
-    patience: int = 5
-    release: float = 0.8
-    lost: float = 2.0
     name: ClassVar[str] = "conformal-threshold"
 
     def __post_init__(self) -> None:
@@ -158,9 +160,6 @@ class ErrorLevel(UncertaintyRule):
 
     level: float
     coverage: float = 0.9
-    patience: int = 5
-    release: float = 0.8
-    lost: float = 2.0
     name: ClassVar[str] = "error-level"
 
     def __post_init__(self) -> None:
@@ -190,9 +189,6 @@ class RelativeThreshold(UncertaintyRule):
     """``sigma > factor x median sigma`` of the calibration structures (eV/Å)."""
 
     factor: float = 2.0
-    patience: int = 5
-    release: float = 0.8
-    lost: float = 2.0
     name: ClassVar[str] = "relative-threshold"
 
     def __post_init__(self) -> None:

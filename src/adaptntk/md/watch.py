@@ -57,12 +57,12 @@ class Watch:
 
     @property
     def _score_rule(self) -> UncertaintyRule:
-        return ConformalThreshold(self.coverage, self.patience, lost=self.lost)
+        return ConformalThreshold(self.coverage, patience=self.patience, lost=self.lost)
 
     def _level(self, calibration: Calibration | None) -> UncertaintyRule | None:
         if self.max_error is None:
             return None
-        level = ErrorLevel(self.max_error, self.coverage, self.patience, lost=self.lost)
+        level = ErrorLevel(self.max_error, self.coverage, patience=self.patience, lost=self.lost)
         if self.early:
             try:
                 level.check_calibration(calibration)
