@@ -22,7 +22,7 @@ from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.extraction import Extracted
-from adaptntk.features.feature_map import FeatureMap, choose_normalisation
+from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, choose_normalisation
 from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.features.registry import restore_feature_map
 from adaptntk.models.protocol import Potential, Predictions, parameter_count
@@ -90,6 +90,11 @@ class FeatureMethod:
         model = FeatureModel(feature_map, extracted.train, chosen, posterior, None, bench.memory_budget)
         check = _check_sketch(model, extracted) if bench.valid else None
         return cls(bench.member(0), dataclasses.replace(model, sketch_check=check))
+
+    @property
+    def energy_power(self) -> float:
+        """Where the features do not grow with the number of atoms, neither does the error that they speak of."""
+        return NORMALISATIONS[self.features.feature_map.normalise]
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
         features = self.features
@@ -182,11 +187,14 @@ class LastLayer(FeatureMethod):
 
     name = "last_layer"
     Options = LastLayerOptions
+    energy_power = 1.0
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: LastLayerOptions) -> "LastLayer":
         normalise = choose_normalisation(options.normalise, bench.train)
-        return cls.fit_map(bench, rng, LastLayerFeatures(normalise), options)
+        # A generator of its own: the calibration must not depend on how the ridge was chosen.
+        own = np.random.default_rng(bench.seed)
+        return cls.fit_map(bench, own, LastLayerFeatures(normalise), options)
 
 
 def _check_sketch(model: FeatureModel, extracted: Extracted) -> SketchAdvice | None:

@@ -11,7 +11,7 @@ from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import check_labelled, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.evaluation import check_label_units, energy_errors, force_errors
-from adaptntk.features.feature_map import NORMALISATIONS, size_powers
+from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
 from adaptntk.uncertainty.feature_method import FeatureMethod
 from adaptntk.uncertainty.fitted import Fitted
@@ -86,7 +86,7 @@ def _assess(bench: Workbench, method: Method, calibration: Sequence[Atoms] | Non
 def _calibrate(
     method: Method, assessed: Assessment, labelled: Sequence[Atoms], rng: np.random.Generator
 ) -> Calibration:
-    # Where the features do not grow with the number of atoms, neither does the energy error that they speak of.
-    power = 1.0 if method.features is None else NORMALISATIONS[method.features.feature_map.normalise]
-    energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
-    return Calibration.fit(assessed.variance, force_errors(assessed.forces, labelled), energies, rng, power)
+    energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, method.energy_power)
+    return Calibration.fit(
+        assessed.variance, force_errors(assessed.forces, labelled), energies, rng, method.energy_power
+    )

@@ -81,6 +81,10 @@ class Method(Protocol):
     def features(self) -> "FeatureModel | None":
         """The features behind the scores, with which every rule can select; None where there are only scores."""
 
+    @property
+    def energy_power(self) -> float:
+        """Energy errors are calibrated over the number of atoms to this power."""
+
     @classmethod
     def fit(cls, bench: "Workbench", rng: np.random.Generator, options: Any) -> Self:
         """Make one from training and validation structures; ``rng`` for what is random and not a network."""
@@ -104,6 +108,7 @@ class ScoresOnly:
 
     Options: Any = NoOptions
     uses_training_labels = True
+    energy_power = 1.0
     features = None
 
     def state(self) -> MethodState:
