@@ -43,7 +43,7 @@ $(LOWEST)/.installed: $(STAMP) tests/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(BIN)/python tests/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST_INSTALL) torch
-	$(LOWEST_INSTALL) -e . pytest pytest-xdist hypothesis filelock packaging
+	$(LOWEST_INSTALL) -e . pytest pytest-xdist hypothesis packaging
 	touch $@
 
 lint: install
