@@ -27,7 +27,7 @@ def test_sigma_is_the_calibrated_scale(fitted, parts):
 
 @pytest.mark.parametrize(("normalise", "factor"), [("none", 1), ("sqrt_n", 3), ("per_atom", 9)])
 def test_energy_sigma_grows_with_the_size_when_normalised(given, parts, normalise, factor):
-    fitted = fit(given, "last_layer", {"normalise": normalise})
+    fitted = fit(given, "ntk", {"normalise": normalise, "dim": 64})
     scores = fitted.score(parts["pool"])
     assert np.allclose(scores.energy_sigma, factor * fitted.calibration.energy.sigma(scores.variance))
 
