@@ -1,6 +1,5 @@
 """What can be asked of each benchmark, and what it answers; options that several have are written once."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ def folder(default: str) -> Any:
     return option("The folder to write to.", Path(default), short="-o")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cost(Settings):
     """Measured in one go."""
 
@@ -21,36 +19,30 @@ class Cost(Settings):
     preset: str = option("full, or smoke for a test in seconds.", "full")
 
 
-@dataclass(frozen=True, kw_only=True)
 class CostOnStructures(Cost, LabelNames):
     """Measured on given structures."""
 
     structures: Path | None = option("Labelled structures of one composition.", None, default_text="made with xTB")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Features(CostOnStructures, Device):
     """Gradients and sketches: against one backward per structure, torch.func, TRAK and dattri."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Selection(Cost):
     """Batches from large pools: against recomputation and bmdal_reg; peak memory of a pool on disk."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Training(CostOnStructures):
     """An epoch of adaptntk train against one of mace_run_train, same network, data and loss."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Experiment(Device):
     """Hours of work, which may be interrupted."""
 
     preset: str = option("cpu (small network, hours), paper (for a GPU) or smoke (a test in minutes).", "cpu")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Repeated(Experiment):
     """With several seeds."""
 
@@ -58,7 +50,6 @@ class Repeated(Experiment):
     jobs: int | None = option("How many run side by side.", None, default_text="one per core")
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnData(Experiment, LabelNames):
     """On published data, or data made on the spot."""
 
@@ -83,7 +74,6 @@ class OnData(Experiment, LabelNames):
         return self.energy_key, self.forces_key
 
 
-@dataclass(frozen=True, kw_only=True)
 class Uncertainty(OnData, Repeated):
     """All uncertainty methods side by side: ranking, retention and calibration. Goes on after an interruption."""
 
@@ -96,7 +86,6 @@ class Uncertainty(OnData, Repeated):
     seeds: int = option("How often, each time with another split and other weights.", 2)
 
 
-@dataclass(frozen=True, kw_only=True)
 class LearningCurves(OnData, Repeated):
     """Learning curves: labels are hidden, bought in batches, and the model trained anew. Goes on where it was."""
 
@@ -108,7 +97,6 @@ class LearningCurves(OnData, Repeated):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class SketchDimension(OnData, Repeated):
     """Learning curves of AdaptNTK with sketches of several dimensions, and how far their batches agree."""
 
@@ -120,7 +108,6 @@ class SketchDimension(OnData, Repeated):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class RoundTiming(OnData):
     """One round of active learning with each method: training, uncertainty, selection, as ratios to AdaptNTK."""
 
@@ -130,7 +117,6 @@ class RoundTiming(OnData):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Campaigns(Repeated):
     """Whole campaigns with labels from GFN2-xTB that differ in how they select: labels for the same error."""
 
@@ -140,7 +126,6 @@ class Campaigns(Repeated):
     methods: str = option("Ways to select, with commas between them.", "adaptntk,random")
 
 
-@dataclass(frozen=True, kw_only=True)
 class MonitorStudy(Settings):
     """Does the monitor stop a simulation before the forces go wrong, and what does it cost? An hour on one core."""
 
@@ -148,14 +133,12 @@ class MonitorStudy(Settings):
     recorded: bool = option("Judge the runs that are there, and make no others.", False, flag="--recorded")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Aspirin(Settings):
     """Train, fit and evaluate on aspirin of the revised MD17 data set: what README.md shows."""
 
     output: Path = folder("benchmark-aspirin")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ablation(Seed):
     """Why the NTK score is where it is: ridge, sketch, features, length of training. Reads networks of uq."""
 
@@ -164,21 +147,18 @@ class Ablation(Seed):
     epochs: str = option("Other lengths of training, with commas between them.", "")
 
 
-@dataclass(frozen=True, kw_only=True)
 class OtherData(Settings):
     """Scores of single networks on acetylacetone, and on molecules with GFN2-xTB, also hotter than trained."""
 
     output: Path = folder("benchmark-other-data")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Batches(Settings):
     """Where the first batches of al --data t1x come from, and how large the forces are. Reads what al left."""
 
     output: Path = option("The folder of al --data t1x.", Path("benchmark-al"), short="-o")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReactionPaths(Seed):
     """Make reaction paths with GFN2-xTB, in the layout of Transition-1X: minutes, no download."""
 

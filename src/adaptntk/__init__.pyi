@@ -1,162 +1,107 @@
-from . import testing, verbs
-from .campaign.config import Overrides
-from .campaign.loop import run_campaign
-from .core.blocks import Blocks, TensorBlocks
-from .core.calibration import Calibration, VarianceCalibration
-from .core.posterior import DualPosterior, Posterior
-from .core.selection.problem import Allowed, Constraints, Problem, Selection
-from .core.selection.registry import SELECTORS, register_selector, select
-from .core.sketch.gaussian import GaussianSketch, NoSketch
-from .core.sketch.quality import SketchAdvice, effective_dimension, sketch_error
-from .core.sketch.structured import SparseSignSketch, SRHTSketch
-from .data.rmd17 import load_rmd17
-from .data.splits import check_disjoint, split_structures
-from .data.structure_file import open_structures
-from .data.structures import read_structures, structure_hash, write_structures
-from .data.xtb_md import build_molecule, sample_md
-from .errors import AdaptNTKError, IndefiniteMatrixError, InputError, MismatchError, ModelError
-from .features.energy_gradients import EnergyGradients
-from .features.feature_map import FeatureMap
-from .features.last_layer import LastLayerFeatures
-from .labelers.labeler import Labeler, LabelError, LabelerSpec
-from .labelers.registry import LABELERS, build_labeler
-from .md.calculator import PotentialCalculator, UncertaintyCalculator
-from .md.dynamics import MDSettings, SimulationResult, run_md, watch
-from .md.exploration import MDJob, collect, displaced, fingerprint, normal_modes, plan_trajectories
-from .md.monitor import Monitor, StopReason
-from .md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
-from .md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold, Rule, UncertaintyRule
-from .md.watch import Watch
-from .models.family import Architecture, EnergyReference, Family, Trainable
-from .models.mace.potential import MACEPotential
-from .models.protocol import Capabilities, Potential, Predictions, SinglePoint
-from .models.registry import FAMILIES, load_potential, register_family
-from .models.torch_module import TorchModulePotential
-from .progress import Progress, silent
-from .training.loop import Trained, TrainingOptions, train
-from .training.recipe import PRESETS, Recipe
-from .uncertainty.candidates import Candidates
-from .uncertainty.evaluate import Evaluation, evaluate
-from .uncertainty.file import load_fitted, read_header, save_fitted
-from .uncertainty.fit import fit
-from .uncertainty.fitted import Fitted
-from .uncertainty.folder_workbench import FolderWorkbench
-from .uncertainty.method import Assessment, Method, MethodState, ScoresOnly
-from .uncertainty.registry import METHODS, register_method
-from .uncertainty.scores import Scores
-from .uncertainty.workbench import GivenModel, Workbench
-from .version import __version__
-
-__all__ = [
-    "FAMILIES",
-    "LABELERS",
-    "METHODS",
-    "PHYSICAL_RULES",
-    "PRESETS",
-    "SELECTORS",
-    "AdaptNTKError",
-    "Allowed",
-    "Architecture",
-    "Assessment",
-    "Blocks",
-    "Calibration",
-    "Candidates",
-    "Capabilities",
-    "ConformalThreshold",
-    "Constraints",
-    "DualPosterior",
-    "EnergyGradients",
-    "EnergyReference",
-    "ErrorLevel",
-    "Evaluation",
-    "Family",
-    "FeatureMap",
-    "Fitted",
-    "FlyingAtoms",
-    "FolderWorkbench",
-    "FusedAtoms",
-    "GaussianSketch",
-    "GivenModel",
-    "IndefiniteMatrixError",
-    "InputError",
-    "LabelError",
-    "Labeler",
-    "LabelerSpec",
-    "LastLayerFeatures",
-    "MACEPotential",
-    "MDJob",
-    "MDSettings",
-    "Method",
-    "MethodState",
-    "MismatchError",
-    "ModelError",
-    "Monitor",
-    "NoSketch",
-    "NotFinite",
-    "Observation",
-    "Overrides",
-    "Posterior",
-    "Potential",
-    "PotentialCalculator",
-    "Predictions",
-    "Problem",
-    "Progress",
-    "Recipe",
-    "RelativeThreshold",
-    "Rule",
-    "SRHTSketch",
-    "Scores",
-    "ScoresOnly",
-    "Selection",
-    "SimulationResult",
-    "SinglePoint",
-    "SketchAdvice",
-    "SparseSignSketch",
-    "StopReason",
-    "TemperatureLimit",
-    "TensorBlocks",
-    "TorchModulePotential",
-    "Trainable",
-    "Trained",
-    "TrainingOptions",
-    "UncertaintyCalculator",
-    "UncertaintyRule",
-    "VarianceCalibration",
-    "Watch",
-    "Workbench",
-    "__version__",
-    "build_labeler",
-    "build_molecule",
-    "check_disjoint",
-    "collect",
-    "displaced",
-    "effective_dimension",
-    "evaluate",
-    "fingerprint",
-    "fit",
-    "load_fitted",
-    "load_potential",
-    "load_rmd17",
-    "normal_modes",
-    "open_structures",
-    "plan_trajectories",
-    "read_header",
-    "read_structures",
-    "register_family",
-    "register_method",
-    "register_selector",
-    "run_campaign",
-    "run_md",
-    "sample_md",
-    "save_fitted",
-    "select",
-    "silent",
-    "sketch_error",
-    "split_structures",
-    "structure_hash",
-    "testing",
-    "train",
-    "verbs",
-    "watch",
-    "write_structures",
-]
+from . import testing as testing, verbs as verbs
+from .campaign.config import Overrides as Overrides
+from .campaign.loop import run_campaign as run_campaign
+from .core.blocks import Blocks as Blocks, TensorBlocks as TensorBlocks
+from .core.calibration import Calibration as Calibration, VarianceCalibration as VarianceCalibration
+from .core.posterior import DualPosterior as DualPosterior, Posterior as Posterior
+from .core.selection.problem import (
+    Allowed as Allowed,
+    Constraints as Constraints,
+    Problem as Problem,
+    Selection as Selection,
+)
+from .core.selection.registry import SELECTORS as SELECTORS, register_selector as register_selector, select as select
+from .core.sketch.gaussian import GaussianSketch as GaussianSketch, NoSketch as NoSketch
+from .core.sketch.quality import (
+    SketchAdvice as SketchAdvice,
+    effective_dimension as effective_dimension,
+    sketch_error as sketch_error,
+)
+from .core.sketch.structured import SparseSignSketch as SparseSignSketch, SRHTSketch as SRHTSketch
+from .data.rmd17 import load_rmd17 as load_rmd17
+from .data.splits import check_disjoint as check_disjoint, split_structures as split_structures
+from .data.structure_file import open_structures as open_structures
+from .data.structures import (
+    read_structures as read_structures,
+    structure_hash as structure_hash,
+    write_structures as write_structures,
+)
+from .data.xtb_md import build_molecule as build_molecule, sample_md as sample_md
+from .errors import (
+    AdaptNTKError as AdaptNTKError,
+    IndefiniteMatrixError as IndefiniteMatrixError,
+    InputError as InputError,
+    MismatchError as MismatchError,
+    ModelError as ModelError,
+)
+from .features.energy_gradients import EnergyGradients as EnergyGradients
+from .features.feature_map import FeatureMap as FeatureMap
+from .features.last_layer import LastLayerFeatures as LastLayerFeatures
+from .labelers.labeler import Labeler as Labeler, LabelError as LabelError, LabelerSpec as LabelerSpec
+from .labelers.registry import LABELERS as LABELERS, build_labeler as build_labeler
+from .md.calculator import PotentialCalculator as PotentialCalculator, UncertaintyCalculator as UncertaintyCalculator
+from .md.dynamics import (
+    MDSettings as MDSettings,
+    SimulationResult as SimulationResult,
+    run_md as run_md,
+    watch as watch,
+)
+from .md.exploration import (
+    MDJob as MDJob,
+    collect as collect,
+    displaced as displaced,
+    fingerprint as fingerprint,
+    normal_modes as normal_modes,
+    plan_trajectories as plan_trajectories,
+)
+from .md.monitor import Monitor as Monitor, StopReason as StopReason
+from .md.physical_rules import (
+    PHYSICAL_RULES as PHYSICAL_RULES,
+    FlyingAtoms as FlyingAtoms,
+    FusedAtoms as FusedAtoms,
+    NotFinite as NotFinite,
+    TemperatureLimit as TemperatureLimit,
+)
+from .md.rules import (
+    ConformalThreshold as ConformalThreshold,
+    ErrorLevel as ErrorLevel,
+    Observation as Observation,
+    RelativeThreshold as RelativeThreshold,
+    Rule as Rule,
+    UncertaintyRule as UncertaintyRule,
+)
+from .md.watch import Watch as Watch
+from .models.family import (
+    Architecture as Architecture,
+    EnergyReference as EnergyReference,
+    Family as Family,
+    Trainable as Trainable,
+)
+from .models.mace.potential import MACEPotential as MACEPotential
+from .models.protocol import (
+    Capabilities as Capabilities,
+    Potential as Potential,
+    Predictions as Predictions,
+    SinglePoint as SinglePoint,
+)
+from .models.registry import FAMILIES as FAMILIES, load_potential as load_potential, register_family as register_family
+from .models.torch_module import TorchModulePotential as TorchModulePotential
+from .progress import Progress as Progress, silent as silent
+from .training.loop import Trained as Trained, TrainingOptions as TrainingOptions, train as train
+from .training.recipe import PRESETS as PRESETS, Recipe as Recipe
+from .uncertainty.candidates import Candidates as Candidates
+from .uncertainty.evaluate import Evaluation as Evaluation, evaluate as evaluate
+from .uncertainty.file import load_fitted as load_fitted, read_header as read_header, save_fitted as save_fitted
+from .uncertainty.fit import fit as fit
+from .uncertainty.fitted import Fitted as Fitted
+from .uncertainty.folder_workbench import FolderWorkbench as FolderWorkbench
+from .uncertainty.method import (
+    Assessment as Assessment,
+    Method as Method,
+    MethodState as MethodState,
+    ScoresOnly as ScoresOnly,
+)
+from .uncertainty.registry import METHODS as METHODS, register_method as register_method
+from .uncertainty.scores import Scores as Scores
+from .uncertainty.workbench import GivenModel as GivenModel, Workbench as Workbench
+from .version import __version__ as __version__

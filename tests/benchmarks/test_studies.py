@@ -4,8 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks.monitor import cost, runs
-from benchmarks.monitor import run as monitor
+from benchmarks.monitor import cost, run as monitor, runs
 from benchmarks.monitor.run import outcome
 from benchmarks.uq import ablation, other_data
 from benchmarks.uq.run import PLANS

@@ -1,7 +1,5 @@
 """Commands are made from settings: every kind of field, and what was given told apart from what is a default."""
 
-# ruff: noqa: RUF009  fields of settings are made by functions
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,13 +15,11 @@ from adaptntk.progress import Show
 from adaptntk.verbs.settings import Settings, argument, option, verb
 
 
-@dataclass(frozen=True, kw_only=True)
 class Shared(Settings):
     source: Path = argument("Where it begins.")
     seed: int = option("Of chance.", 0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Everything(Shared):
     words: tuple[str, ...] = option("Many.", (), flag="--word", metavar="WORD")
     folder: Path | None = option("A place.", None, default_text="beside it")

@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adaptntk.core.blocks import TensorBlocks, join
 from adaptntk.core.posterior import (

@@ -5,8 +5,7 @@ from dataclasses import replace
 import ase.build
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from adaptntk.core.calibration import Calibration, VarianceCalibration
 from adaptntk.errors import InputError

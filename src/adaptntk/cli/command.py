@@ -2,6 +2,7 @@
 
 import inspect
 import typing
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,45 +19,32 @@ def add_command(group: typer.Typer, verb: Verb[Any, Any]) -> None:
     def run(context: typer.Context, **options: Any) -> None:
         # Options that may be repeated come as None when they were not given.
         settings = verb.settings(**{k: v for k, v in options.items() if v is not None})
-        settings.check_given([name for name in options if _was_given(context, name)])
+        # By name: some versions of typer bring their own click, with an enumeration of its own.
+        sources = {name: context.get_parameter_source(name) for name in options}
+        settings.check_given([name for name, source in sources.items() if source and source.name == "COMMANDLINE"])
         for line in verb(settings, show=Show(console.show_progress, console.out.print)).lines():
             console.out.print(line)
 
-    parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    parameter = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    parameters = [parameter("context", annotation=typer.Context)]
     hints = typing.get_type_hints(verb.settings)
     for item, about in describe(verb.settings):
         kind, default = hints[item.name], item.default
         repeated = item_type(kind)
         if repeated is not None:
             kind, default = list[repeated] | None, None  # type: ignore[valid-type]
+        default = inspect.Parameter.empty if default is MISSING else default
         parameters.append(
-            inspect.Parameter(
-                item.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if default is MISSING else default,
-                annotation=Annotated[kind, _parameter(item.name, about)],
-            )
+            parameter(item.name, default=default, annotation=Annotated[kind, _described(item.name, about)])
         )
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__annotations__ = {item.name: item.annotation for item in parameters}
     group.command(name=verb.name, help=inspect.cleandoc(verb.help))(run)
 
 
-def _parameter(name: str, about: Description) -> Any:
+def _described(name: str, about: Description) -> Any:
+    words: dict[str, Any] = {"help": about.help, "metavar": about.metavar}
     if about.argument:
-        return typer.Argument(help=about.help, metavar=about.metavar)
-    names = [about.short] if about.short else []
-    return typer.Option(
-        *names,
-        about.flag or f"--{name.replace('_', '-')}",
-        help=about.help,
-        metavar=about.metavar,
-        min=about.least,
-        show_default=about.default_text or True,
-    )
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    # By name: some versions of typer bring their own click, with an enumeration of its own.
-    return source is not None and source.name == "COMMANDLINE"
+        return typer.Argument(**words)
+    names = [*filter(None, [about.short]), about.flag or f"--{name.replace('_', '-')}"]
+    return typer.Option(*names, min=about.least, show_default=about.default_text or True, **words)

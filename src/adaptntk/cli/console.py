@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress as Bar,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as Bar
 
 from adaptntk.errors import AdaptNTKError
 

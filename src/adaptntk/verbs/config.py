@@ -2,29 +2,28 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from adaptntk.files import write_atomically
 from adaptntk.progress import Show
-from adaptntk.verbs.settings import Settings, argument, option, verb
+from adaptntk.verbs.settings import Settings, option, verb
+from adaptntk.verbs.shared import CampaignFile
 
 
-@dataclass(frozen=True, kw_only=True)
 class TextSettings(Settings):
     """Where a text goes."""
 
     output: Path | None = option("File to write; shown when not given.", None, short="-o")
 
+    def give(self, text: str) -> "TextReport":
+        """Write it, if there is a file for it."""
+        if self.output is not None:
+            write_atomically(self.output, lambda temporary: temporary.write_text(text))
+        return TextReport(text, self.output)
 
-@dataclass(frozen=True, kw_only=True)
-class CheckSettings(Settings):
-    """Which campaign."""
 
-    config: Path = argument("See adaptntk config template.", metavar="CAMPAIGN.YAML")
-
-
-@dataclass(frozen=True)
-class TextReport:
+class TextReport(NamedTuple):
     """A text that was asked for, and the file it was written to."""
 
     text: str
@@ -39,7 +38,7 @@ def template(settings: TextSettings, show: Show) -> TextReport:
     """A configuration with every field, its default and its meaning."""
     from adaptntk.campaign.config import template as make
 
-    return _give(make(), settings.output)
+    return settings.give(make())
 
 
 @verb(TextSettings)
@@ -47,11 +46,11 @@ def schema(settings: TextSettings, show: Show) -> TextReport:
     """The JSON schema, with which editors complete and check the file."""
     from adaptntk.campaign.config import schema as make
 
-    return _give(json.dumps(make(), indent=1) + "\n", settings.output)
+    return settings.give(json.dumps(make(), indent=1) + "\n")
 
 
-@verb(CheckSettings)
-def check(settings: CheckSettings, show: Show) -> TextReport:
+@verb(CampaignFile)
+def check(settings: CampaignFile, show: Show) -> TextReport:
     """Check a configuration and its files, and say what it will do; nothing is computed."""
     from adaptntk.campaign.config import read_config
     from adaptntk.labelers.process import check_spec
@@ -63,11 +62,3 @@ def check(settings: CheckSettings, show: Show) -> TextReport:
         f"{settings.config}: {found.name}, {found.first.total} labels to begin with, {later}, "
         f"by {found.label.kind}; run directory {found.output}"
     )
-
-
-def _give(text: str, output: Path | None) -> TextReport:
-    from adaptntk.files import write_atomically
-
-    if output is not None:
-        write_atomically(output, lambda temporary: temporary.write_text(text))
-    return TextReport(text, output)

@@ -1,10 +1,10 @@
 """``adaptntk data md|rmd17``: labelled structures to start from."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from adaptntk.files import check_folder, make_folder
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Seed
@@ -17,7 +17,6 @@ def _size(part: str, default: int) -> Any:
     return option(f"Structures in {part}.xyz.", default)
 
 
-@dataclass(frozen=True, kw_only=True)
 class SplitSettings(Seed):
     """Into which files structures are split."""
 
@@ -36,7 +35,6 @@ class SplitSettings(Seed):
         """Disjoint extxyz files; those of size zero are left out."""
         from adaptntk.data.splits import split_structures
         from adaptntk.data.structures import write_structures
-        from adaptntk.files import make_folder
 
         parts = split_structures(frames, self.sizes, self.seed)
         folder = make_folder(self.output)
@@ -46,7 +44,6 @@ class SplitSettings(Seed):
         return SplitReport({path: len(part) for path, part in written.items()})
 
 
-@dataclass(frozen=True, kw_only=True)
 class MDDataSettings(SplitSettings):
     """A simulation of one molecule."""
 
@@ -55,7 +52,6 @@ class MDDataSettings(SplitSettings):
     interval: int = option("MD steps of 0.5 fs between frames.", 20)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RMD17Settings(SplitSettings):
     """A molecule of the revised MD17 data set."""
 
@@ -67,8 +63,7 @@ class RMD17Settings(SplitSettings):
     data_dir: Path | None = option("Folder with rmd17/rmd17_*.npz; ADAPTNTK_DATA by default.", None)
 
 
-@dataclass(frozen=True)
-class SplitReport:
+class SplitReport(NamedTuple):
     """The files that were written, and how many structures each has."""
 
     files: dict[Path, int]
@@ -81,7 +76,6 @@ class SplitReport:
 def md(settings: MDDataSettings, show: Show) -> SplitReport:
     """Run molecular dynamics with GFN2-xTB and split the labelled frames."""
     from adaptntk.data.xtb_md import build_molecule, sample_md
-    from adaptntk.files import check_folder
 
     check_folder(settings.output)
     frames = sample_md(
@@ -99,7 +93,6 @@ def md(settings: MDDataSettings, show: Show) -> SplitReport:
 def rmd17(settings: RMD17Settings, show: Show) -> SplitReport:
     """Convert a molecule of the revised MD17 data set to eV and split it."""
     from adaptntk.data.rmd17 import load_rmd17
-    from adaptntk.files import check_folder
 
     check_folder(settings.output)
     return settings.write(load_rmd17(settings.molecule, settings.data_dir))

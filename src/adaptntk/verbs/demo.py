@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from adaptntk.files import locked, make_folder
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import Device
 
 
-@dataclass(frozen=True, kw_only=True)
 class DemoSettings(Device):
     """How large the demonstration is."""
 
@@ -19,8 +19,7 @@ class DemoSettings(Device):
     preset: str = option("cpu, or smoke for a quick look.", "cpu")
 
 
-@dataclass(frozen=True)
-class DemoReport:
+class DemoReport(NamedTuple):
     """What both campaigns reached, and where to look."""
 
     table: str
@@ -42,7 +41,6 @@ def demo(settings: DemoSettings, show: Show) -> DemoReport:
     """A campaign with AdaptNTK beside one that selects at random: simulate, select, label with GFN2-xTB, retrain."""
     from adaptntk.campaign.side_by_side import Entrant, find_plan, prepare_campaigns
     from adaptntk.execution import choose_workers, run_jobs
-    from adaptntk.files import locked, make_folder
     from adaptntk.report.comparison import Curve, compare_curves, comparison_table, labels_sentence
     from adaptntk.verbs.report import report
 

@@ -1,10 +1,10 @@
 """``adaptntk evaluate``"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from adaptntk.files import check_folder, make_folder, write_json, write_table
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import BatchSize, FittedFile, Seed, size_line
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from adaptntk.uncertainty.evaluate import Evaluation
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(FittedFile, BatchSize, Seed):
     """What is evaluated, and on what."""
 
@@ -21,8 +20,7 @@ class EvaluateSettings(FittedFile, BatchSize, Seed):
     output: Path = option("Folder for the report.", short="-o")
 
 
-@dataclass(frozen=True)
-class EvaluateReport:
+class EvaluateReport(NamedTuple):
     """The metrics, with 95 % bootstrap intervals."""
 
     evaluation: "Evaluation"
@@ -33,7 +31,29 @@ class EvaluateReport:
         return self.evaluation.metrics
 
     def lines(self) -> Iterable[str]:
-        yield from _metric_lines(self.metrics)
+        from adaptntk.evaluation import KCAL_PER_MOL
+
+        metrics = self.metrics
+        force, alone = metrics["force_rmse"], metrics["control_predicted_energy_spearman"]
+        yield (
+            f"{metrics['structures']:,} structures: force RMSE {force:.4f} eV/Å ({force / KCAL_PER_MOL:.2f} "
+            f"kcal/mol/Å), energy MAE {1000 * metrics['energy_mae_per_atom']:.2f} meV/atom"
+        )
+        floor = f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}"
+        for label, key, digits, remark in (
+            ("Spearman", "spearman", 3, f"predicted energy alone: {alone:.3f}"),
+            ("Pearson, sqrt U", "pearson", 3, f"of U itself: {metrics['pearson_of_variance']:.3f}"),
+            ("AURC_n", "aurc_n", 3, "0 perfect ranking, 1 chance"),
+            ("ENCE", "ence", 4, floor),
+            ("ENCE, cross-fitted", "ence_cross_fitted", 4, "as in the paper"),
+        ):
+            low, high = metrics[f"{key}_interval"]
+            interval = f"({low:.{digits}f} .. {high:.{digits}f})"
+            yield f"  {label:<19}{metrics[key]:>7.{digits}f}  {interval:<20} {remark}"
+        if metrics["spearman"] is None or metrics["spearman"] <= alone:
+            yield "note: the score ranks these structures no better than the predicted energy alone does"
+        yield from map(_coverage_line, metrics["conformal"].values())
+        yield size_line(metrics["correlation_with_size"])
         yield f"wrote {self.output}/evaluation.json, .csv and .png"
 
 
@@ -43,7 +63,6 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
 
     Writes evaluation.json, evaluation.csv and evaluation.png.
     """
-    from adaptntk.files import check_folder, make_folder, write_json, write_table
     from adaptntk.report.figures import draw_evaluation
     from adaptntk.uncertainty.evaluate import evaluate as evaluate_fitted
 
@@ -57,33 +76,6 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
     write_json(folder / "evaluation.json", evaluation.metrics)
     draw_evaluation(folder)
     return EvaluateReport(evaluation, settings.output)
-
-
-def _metric_lines(metrics: dict[str, Any]) -> Iterable[str]:
-    from adaptntk.evaluation import KCAL_PER_MOL
-
-    force, alone = metrics["force_rmse"], metrics["control_predicted_energy_spearman"]
-    yield (
-        f"{metrics['structures']:,} structures: force RMSE {force:.4f} eV/Å ({force / KCAL_PER_MOL:.2f} kcal/mol/Å), "
-        f"energy MAE {1000 * metrics['energy_mae_per_atom']:.2f} meV/atom"
-    )
-    rows = [
-        ("Spearman", "spearman", f"predicted energy alone: {alone:.3f}"),
-        ("Pearson, sqrt U", "pearson", f"of U itself: {metrics['pearson_of_variance']:.3f}"),
-        ("AURC_n", "aurc_n", "0 perfect ranking, 1 chance"),
-        ("ENCE", "ence", f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}"),
-        ("ENCE, cross-fitted", "ence_cross_fitted", "as in the paper"),
-    ]
-    for label, key, remark in rows:
-        low, high = metrics[f"{key}_interval"]
-        digits = 4 if "ence" in key else 3
-        interval = f"({low:.{digits}f} .. {high:.{digits}f})"
-        yield f"  {label:<19}{metrics[key]:>7.{digits}f}  {interval:<20} {remark}"
-    if metrics["spearman"] is None or metrics["spearman"] <= alone:
-        yield "note: the score ranks these structures no better than the predicted energy alone does"
-    for coverage in metrics["conformal"].values():
-        yield _coverage_line(coverage)
-    yield size_line(metrics["correlation_with_size"])
 
 
 def _coverage_line(coverage: dict[str, Any]) -> str:

@@ -1,10 +1,10 @@
 """``adaptntk md``"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from adaptntk.files import check_writable
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import FittedFile, Seed
@@ -12,14 +12,10 @@ from adaptntk.verbs.shared import FittedFile, Seed
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.md.dynamics import MDSettings, SimulationResult
+    from adaptntk.md.dynamics import SimulationResult
     from adaptntk.md.exploration import MDJob
-    from adaptntk.md.rules import Rule
-    from adaptntk.md.watch import Watch
-    from adaptntk.uncertainty.fitted import Fitted
 
 
-@dataclass(frozen=True, kw_only=True)
 class SimulationSettings(FittedFile, Seed):
     """Which trajectories, and when they end."""
 
@@ -40,21 +36,8 @@ class SimulationSettings(FittedFile, Seed):
     candidates: Path | None = option("Also write the frames worth a label: uncertain, sound, no two alike.", None)
     min_distance: float = option("Smallest difference of two candidates, Å.", 0.05)
 
-    def dynamics(self) -> "MDSettings":
-        """Of a trajectory; its temperature is set later."""
-        from adaptntk.md.dynamics import MDSettings
 
-        return MDSettings(steps=self.steps, timestep=self.timestep, friction=self.friction, interval=self.every)
-
-    def watch(self) -> "Watch":
-        """What ends a trajectory, and which frames are candidates."""
-        from adaptntk.md.watch import Watch
-
-        return Watch(self.coverage, self.max_error, self.patience, self.lost, self.keep_going)
-
-
-@dataclass(frozen=True)
-class SimulationReport:
+class SimulationReport(NamedTuple):
     """What was run, how each trajectory ended, and how many candidates were found (None if not asked for)."""
 
     settings: SimulationSettings
@@ -83,56 +66,38 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     away, heat up without limit or are NaN. That is a result: the exit code is 0. Each frame carries the keys that
     adaptntk score writes, and trajectory, start, step, time (fs), temperature and target_temperature (K).
     """
-    from adaptntk.files import check_writable
-    from adaptntk.md.exploration import plan_trajectories
-
-    for path in (settings.output, settings.candidates):
-        if path is not None:
-            check_writable(path)
-    watch = settings.watch()
-    uncertainty = settings.load()
-    rules = watch.rules(uncertainty.calibration)
-    threshold = None if settings.candidates is None else watch.threshold(uncertainty.calibration)
-    starts = settings.open(settings.start, uncertainty)
-    jobs = plan_trajectories(starts, settings.temperature or (300.0,), settings.dynamics(), settings.seed)
-    trajectories, frames = _simulate(settings, uncertainty, jobs, rules, show)
-    found = None if settings.candidates is None else _collect(settings, uncertainty, frames, threshold)
-    return SimulationReport(settings, jobs, trajectories, found)
-
-
-def _simulate(
-    settings: SimulationSettings, uncertainty: "Fitted", jobs: "list[MDJob]", rules: "list[Rule]", show: Show
-) -> "tuple[list[SimulationResult], dict[str, Atoms]]":
-    """Run all trajectories. The file is complete after each; a start that several share is written once."""
     from adaptntk.data.structures import structure_hash, write_structures
-    from adaptntk.md.dynamics import run_md
+    from adaptntk.md.dynamics import MDSettings, run_md
+    from adaptntk.md.exploration import collect, plan_trajectories
+    from adaptntk.md.watch import Watch
 
+    for path in filter(None, (settings.output, settings.candidates)):
+        check_writable(path)
+    watch = Watch(settings.coverage, settings.max_error, settings.patience, settings.lost, settings.keep_going)
+    fitted = settings.load()
+    rules = watch.rules(fitted.calibration)
+    threshold = None if settings.candidates is None else watch.threshold(fitted.calibration)
+    starts = settings.open(settings.start, fitted)
+    dynamics = MDSettings(
+        steps=settings.steps, timestep=settings.timestep, friction=settings.friction, interval=settings.every
+    )
+    jobs = plan_trajectories(starts, settings.temperature or (300.0,), dynamics, settings.seed)
     trajectories: list[SimulationResult] = []
-    frames: dict[str, Atoms] = {}
+    frames: dict[str, Atoms] = {}  # a start that several share is written once
     for number, job in enumerate(jobs):
-        run = run_md(uncertainty, job.start, job.settings, rules, job.seed, settings.coverage, show.progress)
+        run = run_md(fitted, job.start, job.settings, rules, job.seed, settings.coverage, show.progress)
         trajectories.append(run)
         origin = {"trajectory": number, "start": job.start_index, "target_temperature": job.settings.temperature}
         for frame in run.frames:
             frame.info |= origin
             frames.setdefault(structure_hash(frame), frame)
-        if frames:
+        if frames:  # the file is complete after each trajectory
             write_structures(settings.output, frames.values())
-    return trajectories, frames
-
-
-def _collect(
-    settings: SimulationSettings, uncertainty: "Fitted", frames: "dict[str, Atoms]", threshold: float | None
-) -> int:
-    """Write the frames that are worth a label; any of them if the uncertainty is not calibrated."""
-    from adaptntk.data.structures import write_structures
-    from adaptntk.md.exploration import collect
-
-    assert settings.candidates is not None
-    known = {*uncertainty.train_hashes, *uncertainty.calibration_hashes}
-    key = uncertainty.variance_key
-    within_reach = settings.watch().not_lost(frames.values(), uncertainty.calibration, key)
-    found = collect(within_reach, threshold, known, settings.min_distance, key)
+    if settings.candidates is None:
+        return SimulationReport(settings, jobs, trajectories)
+    known = {*fitted.train_hashes, *fitted.calibration_hashes}
+    within_reach = watch.not_lost(frames.values(), fitted.calibration, fitted.variance_key)
+    found = collect(within_reach, threshold, known, settings.min_distance, fitted.variance_key)
     if found:
         write_structures(settings.candidates, found)
-    return len(found)
+    return SimulationReport(settings, jobs, trajectories, len(found))

@@ -1,15 +1,15 @@
 """``adaptntk report``"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from adaptntk.files import check_writable, write_atomically
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import RunFolder
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReportSettings(RunFolder):
     """Which campaigns the page is about."""
 
@@ -17,8 +17,7 @@ class ReportSettings(RunFolder):
     output: Path | None = option("The page; report.html in the folder by default.", None, short="-o")
 
 
-@dataclass(frozen=True)
-class PageReport:
+class PageReport(NamedTuple):
     """The page that was written."""
 
     path: Path
@@ -36,7 +35,6 @@ def report(settings: ReportSettings, show: Show) -> PageReport:
     """
     from adaptntk.campaign.layout import RunDirectory
     from adaptntk.campaign.snapshot import read_run
-    from adaptntk.files import check_writable, write_atomically
     from adaptntk.report.campaign import campaign_page
 
     path = RunDirectory(settings.run).report if settings.output is None else settings.output

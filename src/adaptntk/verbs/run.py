@@ -1,31 +1,27 @@
 """``adaptntk run``"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from adaptntk.progress import Show
-from adaptntk.verbs.settings import argument, option, verb
-from adaptntk.verbs.shared import Workers
+from adaptntk.verbs.settings import option, verb
+from adaptntk.verbs.shared import CampaignFile, Workers
 
 if TYPE_CHECKING:
     from adaptntk.campaign.records import RoundSummary, Verdict
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSettings(Workers):
+class RunSettings(CampaignFile, Workers):
     """Which campaign, and where it runs."""
 
-    config: Path = argument("See adaptntk config template.", metavar="CAMPAIGN.YAML")
     resume: bool = option("Go on with a campaign that was begun.", False)
     output: Path | None = option("The run directory, instead of the file's.", None, short="-o")
     executor: str | None = option("serial, local or dask, instead of the file's.", None)
     device: str | None = option("auto, cpu, cuda, cuda:1, ..., instead of the file's.", None)
 
 
-@dataclass(frozen=True)
-class RunReport:
+class RunReport(NamedTuple):
     """Where everything is, and why the campaign ended."""
 
     folder: Path
@@ -42,14 +38,11 @@ def run(settings: RunSettings, show: Show) -> RunReport:
     from adaptntk.campaign.config import Overrides
     from adaptntk.campaign.loop import run_campaign
 
-    folder, verdict = run_campaign(
-        settings.config,
-        settings.resume,
-        Overrides(settings.executor, settings.workers, settings.scheduler, settings.device, settings.output),
-        show.progress,
-        lambda summary: show.line(round_line(summary)),
-    )
-    return RunReport(folder, verdict)
+    def tell(summary: "RoundSummary") -> None:
+        show.line(round_line(summary))
+
+    instead = Overrides(settings.executor, settings.workers, settings.scheduler, settings.device, settings.output)
+    return RunReport(*run_campaign(settings.config, settings.resume, instead, show.progress, tell))
 
 
 def round_line(summary: "RoundSummary") -> str:

@@ -1,12 +1,12 @@
 """``adaptntk score``"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from adaptntk.files import check_writable
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Coverage, FittedFile, Store, size_line
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from adaptntk.uncertainty.scores import Scores
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoreSettings(FittedFile, Coverage, Store):
     """What is scored."""
 
@@ -25,8 +24,7 @@ class ScoreSettings(FittedFile, Coverage, Store):
     output: Path = option("The extxyz file to write.", short="-o")
 
 
-@dataclass(frozen=True)
-class ScoreReport:
+class ScoreReport(NamedTuple):
     """Scores of a file, and how far they follow the size of the structures."""
 
     structures: "Sequence[Atoms]"
@@ -57,7 +55,6 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
-    from adaptntk.files import check_writable
 
     check_writable(settings.output)
     check_coverage(settings.coverage)

@@ -1,13 +1,13 @@
 """``adaptntk select``"""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from adaptntk.errors import InputError
+from adaptntk.files import check_writable, write_table
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Coverage, FittedFile, Seed, Store, size_line
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _LARGEST_MAP = 20_000
 
 
-@dataclass(frozen=True, kw_only=True)
 class SelectSettings(FittedFile, Coverage, Seed, Store):
     """From what is selected, how much and how."""
 
@@ -44,8 +43,7 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
     figure: Path | None = option("Also draw the pool and the picks (PNG, and a CSV beside it).", None)
 
 
-@dataclass(frozen=True)
-class SelectReport:
+class SelectReport(NamedTuple):
     """The batch, and how much it depends on the sketch.
 
     ``smallest_gap`` is the corollary's margin over all picks, from the sketched scores; when it exceeds the
@@ -90,7 +88,6 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     """
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
-    from adaptntk.files import write_table
     from adaptntk.report.figures import draw_selection
 
     _check(settings)
@@ -126,7 +123,6 @@ def _check(settings: SelectSettings) -> None:
     """Refuse what can be refused before anything is read."""
     from adaptntk.core.calibration import check_coverage
     from adaptntk.core.selection.registry import check_selector
-    from adaptntk.files import check_writable
 
     check_writable(settings.output)
     check_coverage(settings.coverage)

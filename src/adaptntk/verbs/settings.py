@@ -5,7 +5,6 @@ A field holds its type, its default and its help in one place. `option` and `arg
 
 import dataclasses
 import inspect
-import types
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
@@ -17,27 +16,15 @@ from adaptntk.progress import SILENT, Show
 
 @dataclass(frozen=True)
 class Description:
-    """How a field looks on the command line.
-
-    Args:
-        help: one line.
-        argument: stands without a name before it.
-        flag: its name, where that is not the name of the field.
-        short: one letter for it.
-        metavar: what stands for the value.
-        default_text: what to say of a default that is computed.
-        least: the smallest number that is taken.
-        methods: what it is for, see `adaptntk fit`.
-    """
+    """How a field looks on the command line."""
 
     help: str
-    argument: bool = False
-    flag: str | None = None
-    short: str | None = None
-    metavar: str | None = None
-    default_text: str | None = None
-    least: int | None = None
-    methods: str | None = None
+    argument: bool = False  # stands without a name before it
+    flag: str | None = None  # its name, where that is not the name of the field
+    short: str | None = None  # one letter for it
+    metavar: str | None = None  # what stands for the value
+    default_text: str | None = None  # what to say of a default that is computed
+    least: int | None = None  # the smallest number that is taken
 
 
 def option(help: str, default: Any = MISSING, **how: Any) -> Any:
@@ -47,12 +34,16 @@ def option(help: str, default: Any = MISSING, **how: Any) -> Any:
 
 def argument(help: str, default: Any = MISSING, **how: Any) -> Any:
     """A field that is an argument: on the command line it has no name."""
-    return field(default=default, metadata={"description": Description(help, argument=True, **how)})
+    return option(help, default, argument=True, **how)
 
 
+@typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of the settings of every verb; an option written here is one of all verbs."""
+    """Base of the settings of every verb, all frozen dataclasses; an option written here is one of all verbs."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self) -> None:
         """Paths may be given as strings, and several values as any iterable."""
@@ -81,24 +72,17 @@ def describe(settings: type[Settings]) -> list[tuple["dataclasses.Field[Any]", D
     return sorted(((item, item.metadata["description"]) for item in fields(settings)), key=place)
 
 
-def required_type(kind: Any) -> Any:
-    """``X`` for ``X | None``."""
-    if isinstance(kind, types.UnionType):
-        (kind,) = (part for part in typing.get_args(kind) if part is not type(None))
-    return kind
-
-
 def item_type(kind: Any) -> Any | None:
     """``X`` for ``tuple[X, ...]``: a field with any number of values."""
-    parts = typing.get_args(required_type(kind))
-    return parts[0] if len(parts) == 2 and parts[1] is Ellipsis else None
+    parts = typing.get_args(kind)
+    return parts[0] if parts[1:] == (Ellipsis,) else None
 
 
 def _as_declared(value: Any, kind: Any) -> Any:
     item = item_type(kind)
     if item is not None:
         return tuple(_as_declared(part, item) for part in value)
-    return Path(value) if required_type(kind) is Path else value
+    return Path(value) if kind in (Path, Path | None) else value
 
 
 class Report(Protocol):

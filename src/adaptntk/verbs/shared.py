@@ -1,7 +1,6 @@
 """Options that several verbs share: written once, spelled and explained the same everywhere."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,7 @@ if TYPE_CHECKING:
     from adaptntk.uncertainty.fitted import Fitted
 
 
-@dataclass(frozen=True, kw_only=True)
 class LabelNames(Settings):
-    """What the labels are called in the files."""
-
     energy_key: str = option("Name of the energy label (eV) in the files.", "REF_energy")
     forces_key: str = option("Name of the forces label (eV/Å) in the files.", "REF_forces")
 
@@ -29,24 +25,15 @@ class LabelNames(Settings):
         return read_structures(path, self.energy_key, self.forces_key, labelled, unique)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Device(Settings):
-    """Where networks are evaluated."""
-
     device: str = option("auto, cpu, cuda, cuda:1, ...", "auto")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Seed(Settings):
-    """What fixes chance."""
-
     seed: int = option("Seed of everything random in this step.", 0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Memory(Settings):
-    """How much may be kept."""
-
     memory: float = option("Memory budget in GiB.", 4.0)
 
     @property
@@ -57,24 +44,15 @@ class Memory(Settings):
         return int(self.memory * GIBIBYTE)
 
 
-@dataclass(frozen=True, kw_only=True)
 class BatchSize(Settings):
-    """How many structures at a time."""
-
     batch_size: int = option("Structures per batch when energies and forces are predicted.", 16)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Coverage(Settings):
-    """What a bound promises."""
-
     coverage: float = option("Probability stated for forces_error_bound.", 0.9)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Store(Settings):
-    """Where features are kept."""
-
     store: Path | None = option(
         "Folder in which features are kept and found again: for pools larger than memory, and to go on after an "
         "interruption.",
@@ -82,15 +60,11 @@ class Store(Settings):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Workers(Settings):
-    """Who works side by side."""
-
     workers: int | None = option("How many work side by side.", None, least=1, default_text="one per core")
     scheduler: str | None = option("Of a running Dask scheduler.", None, metavar="ADDRESS")
 
 
-@dataclass(frozen=True, kw_only=True)
 class FittedFile(LabelNames, Device, Memory):
     """A fitted uncertainty, as `adaptntk fit` wrote it, and what its files of structures are read with."""
 
@@ -108,17 +82,17 @@ class FittedFile(LabelNames, Device, Memory):
         from adaptntk.data.structure_file import open_structures
         from adaptntk.models.protocol import check_species
 
-        keys = self.energy_key, self.forces_key
-        structures = open_structures(path, *keys, labelled, memory_budget=self.memory_budget)
+        structures = open_structures(path, self.energy_key, self.forces_key, labelled, True, self.memory_budget)
         check_species(fitted.potential, structures, str(path))
         return structures
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunFolder(Settings):
-    """A campaign that was begun."""
-
     run: Path = argument("The run directory of a campaign.")
+
+
+class CampaignFile(Settings):
+    config: Path = argument("See adaptntk config template.", metavar="CAMPAIGN.YAML")
 
 
 def size_line(correlation: float | None) -> str:

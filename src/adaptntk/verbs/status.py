@@ -1,8 +1,7 @@
 """``adaptntk status``"""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import verb
@@ -12,8 +11,7 @@ if TYPE_CHECKING:
     from adaptntk.report.run_progress import Status
 
 
-@dataclass(frozen=True)
-class StatusReport:
+class StatusReport(NamedTuple):
     """Where a campaign stands."""
 
     status: "Status"

@@ -3,11 +3,11 @@
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from adaptntk.errors import InputError
+from adaptntk.files import check_writable
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import Device, LabelNames, Seed
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrainSettings(LabelNames, Device, Seed):
     """Files and recipe of a training."""
 
@@ -54,8 +53,7 @@ class TrainSettings(LabelNames, Device, Seed):
         )
 
 
-@dataclass(frozen=True)
-class TrainReport:
+class TrainReport(NamedTuple):
     """The network that was written, and how good it is."""
 
     trained: "Trained"
@@ -73,9 +71,7 @@ class TrainReport:
 def train(settings: TrainSettings, show: Show) -> TrainReport:
     """Train a MACE network with the paper's recipe and write a stock .model file."""
     from adaptntk.data.splits import check_disjoint
-    from adaptntk.files import check_writable
-    from adaptntk.training.loop import TrainingOptions
-    from adaptntk.training.loop import train as train_network
+    from adaptntk.training.loop import TrainingOptions, train as train_network
 
     recipe = settings.recipe()
     check_writable(settings.output)

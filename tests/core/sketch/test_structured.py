@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from adaptntk.core.posterior import RidgePath
 from adaptntk.core.sketch.counter_hash import hash_number
