@@ -23,8 +23,7 @@ from adaptntk import (
 )
 from adaptntk.data.structures import FORCES
 from adaptntk.evaluation import force_errors, summarise_errors
-from adaptntk.md.dynamics import MDSettings, run_md
-from adaptntk.md.monitor import Monitor
+from adaptntk.md.dynamics import MDSettings, Monitor, run_md
 from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import Observation, UncertaintyRule
 from benchmarks.harness.experiment import log

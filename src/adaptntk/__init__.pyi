@@ -42,7 +42,9 @@ from .labelers.registry import LABELERS as LABELERS, build_labeler as build_labe
 from .md.calculator import PotentialCalculator as PotentialCalculator, UncertaintyCalculator as UncertaintyCalculator
 from .md.dynamics import (
     MDSettings as MDSettings,
+    Monitor as Monitor,
     SimulationResult as SimulationResult,
+    StopReason as StopReason,
     run_md as run_md,
     watch as watch,
 )
@@ -54,7 +56,6 @@ from .md.exploration import (
     normal_modes as normal_modes,
     plan_trajectories as plan_trajectories,
 )
-from .md.monitor import Monitor as Monitor, StopReason as StopReason
 from .md.physical_rules import (
     PHYSICAL_RULES as PHYSICAL_RULES,
     FlyingAtoms as FlyingAtoms,

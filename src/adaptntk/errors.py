@@ -13,6 +13,12 @@ class InputError(AdaptNTKError, ValueError):
     """A file, a structure or an option cannot be used as it is."""
 
 
+def require(holds: bool, message: str) -> None:
+    """Refuse an input that cannot be used."""
+    if not holds:
+        raise InputError(message)
+
+
 class ModelError(AdaptNTKError):
     """A model file cannot be read, or holds something that is not a supported potential."""
 

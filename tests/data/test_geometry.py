@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from ase import Atoms
 
-from adaptntk.data.geometry import close_pairs, fragments, fused_pair, nearest_neighbours
+from adaptntk.data.geometry import close_pairs, fragments, fused_atoms, nearest_neighbours
 
 
 @pytest.fixture(params=[False, True], ids=["open", "periodic"])
@@ -27,9 +27,9 @@ def test_pairs_and_neighbours_are_those_of_the_matrix_of_distances(gas):
 
 def test_fused_atoms_and_fragments():
     water = Atoms("OH2", positions=[[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
-    assert fused_pair(water, 0.5) is None
+    assert fused_atoms(water, 0.5) is None
     water.positions[1] = [0.3, 0, 0]
-    assert fused_pair(water, 0.5) == (0, 1, pytest.approx(0.3))
+    assert fused_atoms(water, 0.5) == "O0 and H1 are 0.30 Å apart"
     water.positions[2] = [20, 0, 0]
     count, group = fragments(water, 3.0)
     assert count == 2
@@ -40,4 +40,4 @@ def test_one_atom_has_no_neighbour():
     atom = Atoms("H", positions=[[0, 0, 0]])
     assert len(close_pairs(atom, 3.0)[0]) == 0
     assert np.isinf(nearest_neighbours(atom, 3.0)[0]).all()
-    assert fused_pair(atom, 0.5) is None
+    assert fused_atoms(atom, 0.5) is None

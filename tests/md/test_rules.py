@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from adaptntk.core.calibration import Calibration, VarianceCalibration
 from adaptntk.errors import InputError
-from adaptntk.md.monitor import Monitor, StopReason
+from adaptntk.md.dynamics import Monitor, StopReason
 from adaptntk.md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold
 

@@ -9,7 +9,7 @@ from ase import Atoms
 from adaptntk.campaign.config import Explore
 from adaptntk.core.calibration import Calibration, VarianceCalibration
 from adaptntk.errors import InputError
-from adaptntk.md.monitor import Monitor
+from adaptntk.md.dynamics import Monitor
 from adaptntk.md.physical_rules import PHYSICAL_RULES
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel
 from adaptntk.md.watch import Watch

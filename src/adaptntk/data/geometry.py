@@ -34,14 +34,15 @@ def nearest_neighbours(atoms: Atoms, cutoff: float) -> tuple[Array, Indices]:
     return nearest, partner
 
 
-def fused_pair(atoms: Atoms, fraction: float) -> tuple[int, int, float] | None:
-    """The first pair of atoms nearer than that fraction of the sum of their covalent radii, and its distance."""
+def fused_atoms(atoms: Atoms, fraction: float) -> str | None:
+    """The first two atoms nearer than that fraction of the sum of their covalent radii, in words; None without any."""
     radii = covalent_radii[atoms.numbers]
     first, second, distance = close_pairs(atoms, 2 * fraction * float(radii.max()))
     near = np.flatnonzero(distance < fraction * (radii[first] + radii[second]))
     if not len(near):
         return None
-    return int(first[near[0]]), int(second[near[0]]), float(distance[near[0]])
+    one, other = (f"{atoms.symbols[ends[near[0]]]}{ends[near[0]]}" for ends in (first, second))
+    return f"{one} and {other} are {distance[near[0]]:.2f} Å apart"
 
 
 def fragments(atoms: Atoms, distance: float) -> tuple[int, Indices]:

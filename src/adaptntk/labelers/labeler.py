@@ -8,7 +8,7 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
-from adaptntk.data.geometry import fused_pair
+from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.structures import check_structure
 from adaptntk.errors import AdaptNTKError
 
@@ -50,11 +50,9 @@ class LabelerSpec:
 def check_geometry(atoms: Atoms, spec: LabelerSpec) -> None:
     """Refuse what no calculation should be spent on."""
     check_structure(atoms, "the structure")
-    pair = fused_pair(atoms, spec.closest)
-    if pair is not None:
-        first, second, distance = pair
-        names = f"{atoms.symbols[first]}{first} and {atoms.symbols[second]}{second}"
-        raise LabelError(f"{names} are {distance:.2f} Å apart: fused atoms are not calculated")
+    fused = fused_atoms(atoms, spec.closest)
+    if fused is not None:
+        raise LabelError(f"{fused}: fused atoms are not calculated")
 
 
 def check_label(atoms: Atoms, energy: float, forces: Array, spec: LabelerSpec) -> None:

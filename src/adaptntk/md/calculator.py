@@ -10,7 +10,7 @@ from ase.outputs import Properties
 from ase.stress import full_3x3_to_voigt_6_stress
 
 from adaptntk.core.calibration import check_coverage
-from adaptntk.errors import InputError
+from adaptntk.errors import require
 from adaptntk.models.protocol import Potential, SinglePoint, check_species
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.scores import CALIBRATED_KEYS
@@ -29,10 +29,7 @@ class PotentialCalculator(Calculator):
         self.implemented_properties = [*PHYSICAL]
 
     def calculate(
-        self,
-        atoms: Atoms | None = None,
-        properties: list[str] | None = None,
-        system_changes: list[str] = all_changes,
+        self, atoms: Atoms | None = None, properties: list[str] | None = None, system_changes: list[str] = all_changes
     ) -> None:
         """Fill ``results``; called by ASE."""
         Calculator.calculate(self, atoms, properties, system_changes)
@@ -71,13 +68,11 @@ class UncertaintyCalculator(PotentialCalculator):
     """
 
     def __init__(self, uncertainty: Fitted, every: int | None = 1, coverage: float = 0.9) -> None:
-        if every is not None and every < 1:
-            raise InputError(f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
+        sensible = every is None or every >= 1
+        require(sensible, f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
         check_coverage(coverage)
         super().__init__(uncertainty.potential)
-        self.uncertainty = uncertainty
-        self.every = every
-        self.coverage = coverage
+        self.uncertainty, self.every, self.coverage = uncertainty, every, coverage
         calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
         self.uncertainty_keys = (uncertainty.variance_key, *calibrated)
         self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys]
@@ -98,8 +93,7 @@ class UncertaintyCalculator(PotentialCalculator):
         if self.calculation_required(atoms, ["energy"]):
             self.get_property("energy", atoms)
         frame = atoms.copy()
-        for key in self.uncertainty_keys:
-            frame.info.pop(key, None)
+        frame.info = {key: value for key, value in frame.info.items() if key not in self.uncertainty_keys}
         frame.info |= {key: self.results[key] for key in self.uncertainty_keys if key in self.results}
         frame.calc = SinglePointCalculator(frame, **{key: self.results[key] for key in PHYSICAL if key in self.results})
         return frame

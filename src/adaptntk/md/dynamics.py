@@ -1,7 +1,7 @@
 """Molecular dynamics under a monitor."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from ase import Atoms, units
@@ -10,9 +10,8 @@ from ase.md.langevin import Langevin
 from ase.md.md import MolecularDynamics
 
 from adaptntk.core.calibration import Calibration
-from adaptntk.errors import InputError
+from adaptntk.errors import InputError, require
 from adaptntk.md.calculator import UncertaintyCalculator
-from adaptntk.md.monitor import Monitor, StopReason
 from adaptntk.md.physical_rules import PHYSICAL_RULES, NotFinite
 from adaptntk.md.rules import Observation, Rule
 from adaptntk.progress import Progress, silent
@@ -21,14 +20,9 @@ from adaptntk.uncertainty.fitted import Fitted
 
 @dataclass(frozen=True)
 class MDSettings:
-    """Langevin dynamics.
+    """Langevin dynamics: temperature of the thermostat in K, timestep in fs, friction in 1/fs, and how many steps.
 
-    Args:
-        temperature: of the thermostat, K.
-        steps: at most so many.
-        timestep: fs.
-        friction: of the thermostat, 1/fs.
-        interval: steps between observations, at which the uncertainty is computed and a frame is kept.
+    Every ``interval`` steps there is an observation, at which the uncertainty is computed and a frame is kept.
     """
 
     temperature: float = 300.0
@@ -38,9 +32,59 @@ class MDSettings:
     interval: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "steps", "timestep", "friction", "interval"):
-            if not 0 < getattr(self, name) < np.inf:
-                raise InputError(f"the {name} of the dynamics must be positive, not {getattr(self, name)}")
+        for name, value in asdict(self).items():
+            require(0 < value < np.inf, f"the {name} of the dynamics must be positive, not {value}")
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why a run ended: the rule, what happened, and at which step."""
+
+    rule: str
+    text: str
+    step: int
+
+    def __str__(self) -> str:
+        return f"step {self.step}: {self.text} ({self.rule})"
+
+
+class Monitor:
+    """Applies rules to one observation after the other; one monitor for each run.
+
+    Args:
+        rules: what must not happen.
+        calibration: of the uncertainty, which uncertainty rules need.
+    """
+
+    def __init__(self, rules: Sequence[Rule], calibration: Calibration | None = None) -> None:
+        self.rules = tuple(rules)
+        self.calibration = calibration
+        self._alarms = [0] * len(self.rules)
+        for rule in rules:
+            rule.check_calibration(calibration)
+
+    def observe(self, observation: Observation) -> StopReason | None:
+        """Look at the next moment; the reason to stop, if there is one."""
+        for place, rule in enumerate(self.rules):
+            reason = self._patiently(place, rule, observation)
+            if reason is not None:
+                return StopReason(rule.name, reason, observation.step)
+        return None
+
+    def _patiently(self, place: int, rule: Rule, observation: Observation) -> str | None:
+        """Count an alarm, or forget those before once the score is well below the threshold."""
+        alarm = rule.check(observation, self.calibration)
+        excess = rule.excess(observation, self.calibration)
+        if alarm is None:
+            if excess is not None and excess < rule.release:
+                self._alarms[place] = 0
+            return None
+        self._alarms[place] += 1
+        if excess is not None and excess > rule.lost:
+            return f"{alarm}, more than {rule.lost:.4g} times"
+        if self._alarms[place] < rule.patience:
+            return None
+        return alarm if rule.patience == 1 else f"{alarm}, alarm {self._alarms[place]}"
 
 
 @dataclass(frozen=True)
@@ -84,14 +128,8 @@ def run_md(
     deviation = np.sqrt(units.kB * settings.temperature / atoms.get_masses())[:, None]
     atoms.set_velocities(rng.standard_normal((len(atoms), 3)) * deviation)
     atoms.calc = UncertaintyCalculator(uncertainty, settings.interval, coverage)
-    dynamics = Langevin(
-        atoms,
-        settings.timestep * units.fs,
-        temperature_K=settings.temperature,
-        friction=settings.friction / units.fs,
-        rng=rng,
-        fixcm=False,
-    )
+    thermostat = {"temperature_K": settings.temperature, "friction": settings.friction / units.fs, "rng": rng}
+    dynamics = Langevin(atoms, settings.timestep * units.fs, fixcm=False, **thermostat)
     return watch(dynamics, rules, settings.steps, settings.interval, settings.temperature, progress)
 
 
@@ -113,57 +151,41 @@ def watch(
         interval: steps between observations.
         target: the thermostat's temperature, K, for rules that need it.
     """
-    atoms = dynamics.atoms
-    calculator = atoms.calc
+    calculator = dynamics.atoms.calc
     if not isinstance(calculator, UncertaintyCalculator):
         raise InputError("the atoms of the dynamics have no UncertaintyCalculator: set atoms.calc to one")
-    calibration: Calibration | None = calculator.uncertainty.calibration
-    monitor = Monitor(rules, calibration)
-    start = atoms.copy()
+    monitor = Monitor(rules, calculator.uncertainty.calibration)
+    start = dynamics.atoms.copy()
     frames: list[Atoms] = []
+    stopped = None
+    title = "MD" if target is None else f"MD at {target:.0f} K"
     # An exploding run overflows before it ends.
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            for _ in progress(dynamics.irun(steps), _title(target), steps):
+            for _ in progress(dynamics.irun(steps), title, steps):
                 if dynamics.nsteps % interval:
                     continue
-                observation = _observe(dynamics, calculator, start, target)
-                if NotFinite().check(observation) is None:
-                    frames.append(_frame(calculator, observation))
-                stopped = monitor.observe(observation)
+                now = _observe(dynamics, calculator, start, target)
+                if NotFinite().check(now) is None:
+                    frame = calculator.frame(now.atoms)
+                    frame.info |= {"step": now.step, "time": now.time, "temperature": now.temperature}
+                    frames.append(frame)
+                stopped = monitor.observe(now)
                 if stopped is not None:
-                    return SimulationResult(frames, stopped, dynamics.nsteps)
+                    break
         except CalculationFailed as error:
-            return SimulationResult(frames, StopReason(NotFinite.name, str(error), dynamics.nsteps), dynamics.nsteps)
-    return SimulationResult(frames, None, dynamics.nsteps)
-
-
-def _title(target: float | None) -> str:
-    return "MD" if target is None else f"MD at {target:.0f} K"
+            stopped = StopReason(NotFinite.name, str(error), dynamics.nsteps)
+    return SimulationResult(frames, stopped, dynamics.nsteps)
 
 
 def _observe(
     dynamics: MolecularDynamics, calculator: UncertaintyCalculator, start: Atoms, target: float | None
 ) -> Observation:
     atoms = dynamics.atoms
-    calculator.get_property(calculator.uncertainty_keys[0], atoms)
+    variance = calculator.get_property(calculator.uncertainty_keys[0], atoms)
     results = calculator.results
     return Observation(
-        step=dynamics.nsteps,
-        time=dynamics.get_time() / units.fs,
-        atoms=atoms,
-        start=start,
-        temperature=float(atoms.get_temperature()),
-        target=target,
-        energy=results["energy"],
-        forces=results["forces"],
-        variance=results[calculator.uncertainty_keys[0]],
-        sigma=results.get("forces_uncertainty"),
-        bound=results.get("forces_error_bound"),
-    )
-
-
-def _frame(calculator: UncertaintyCalculator, observation: Observation) -> Atoms:
-    frame = calculator.frame(observation.atoms)
-    frame.info |= {"step": observation.step, "time": observation.time, "temperature": observation.temperature}
-    return frame
+        dynamics.nsteps, dynamics.get_time() / units.fs, atoms, start, float(atoms.get_temperature()), target,
+        results["energy"], results["forces"], variance,
+        results.get("forces_uncertainty"), results.get("forces_error_bound"),
+    )  # fmt: skip

@@ -9,9 +9,9 @@ from ase.calculators.calculator import Calculator
 from ase.optimize import BFGS
 from numpy.typing import NDArray
 
-from adaptntk.data.geometry import fused_pair
+from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.structures import structure_hash
-from adaptntk.errors import InputError
+from adaptntk.errors import InputError, require
 from adaptntk.md.calculator import PotentialCalculator
 from adaptntk.md.dynamics import MDSettings
 from adaptntk.models.protocol import Potential
@@ -41,8 +41,7 @@ def plan_trajectories(
     starts: Sequence[Atoms], temperatures: Sequence[float], settings: MDSettings, seed: int = 0
 ) -> list[MDJob]:
     """Every start at every temperature, each with a seed of its own."""
-    if not starts or not temperatures:
-        raise InputError("exploration needs at least one start and one temperature")
+    require(bool(starts and temperatures), "exploration needs at least one start and one temperature")
     seeds = np.random.SeedSequence(seed).generate_state(len(starts) * len(temperatures)).tolist()
     return [
         MDJob(start, replace(settings, temperature=temperature), seeds.pop(0), index)
@@ -53,8 +52,7 @@ def plan_trajectories(
 
 def displaced(start: Atoms, count: int, amplitude: float, seed: int = 0) -> list[Atoms]:
     """Copies with every coordinate moved at random, by ``amplitude`` Å (standard deviation)."""
-    if not amplitude > 0:
-        raise InputError(f"the amplitude of displacements must be positive (Å), not {amplitude}")
+    require(amplitude > 0, f"the amplitude of displacements must be positive (Å), not {amplitude}")
     rng = np.random.default_rng(seed)
     return [_moved(start, rng.normal(scale=amplitude, size=(len(start), 3))) for _ in range(count)]
 
@@ -69,25 +67,21 @@ def normal_modes(
 
     Args:
         source: a potential, or any ASE calculator.
-        start: where to begin.
-        count: how many structures.
         relax: go to the minimum first; else ``start`` must be one.
     """
-    if not temperature > 0:
-        raise InputError(f"the temperature must be positive (K), not {temperature}")
+    require(temperature > 0, f"the temperature must be positive (K), not {temperature}")
     minimum = Atoms(numbers=start.numbers, positions=start.positions, cell=start.cell, pbc=start.pbc)
     minimum.set_masses(start.get_masses())
     minimum.calc = source if isinstance(source, Calculator) else PotentialCalculator(source)
     if relax:
-        _relax(minimum)
+        relaxed = BFGS(minimum, logfile=None).run(fmax=RELAXED, steps=500)
+        require(relaxed, "the structure did not relax in 500 steps: the model may have no minimum near it")
     frequencies, modes = vibrations(minimum)
     # Angular frequency = energy of the wavenumber over hbar, in ASE's units of time.
     softest = SOFTEST_WAVENUMBER * units.invcm / (units._hbar * units.J * units.s)
-    if frequencies.min(initial=0.0) < -softest:
-        imaginary = int((frequencies < -softest).sum())
-        raise InputError(
-            f"{imaginary} imaginary modes: the structure is no minimum; relax it first, or start elsewhere"
-        )
+    imaginary = int((frequencies < -softest).sum())
+    message = f"{imaginary} imaginary modes: the structure is no minimum; relax it first, or start elsewhere"
+    require(imaginary == 0, message)
     deviation = np.sqrt(units.kB * temperature) / np.maximum(frequencies, softest)
     rng = np.random.default_rng(seed)
     weights = np.sqrt(minimum.get_masses())[:, None]
@@ -102,9 +96,8 @@ def vibrations(atoms: Atoms) -> tuple[Array, Array]:
 
     From central differences of the forces; without translations and, for molecules, rotations.
     """
-    hessian = _hessian(atoms)
     weights = np.repeat(np.sqrt(atoms.get_masses()), 3)
-    weighted = hessian / np.outer(weights, weights)
+    weighted = _hessian(atoms) / np.outer(weights, weights)
     rigid = _rigid_motions(atoms)
     # A basis of everything that is not a motion of the whole.
     complement = np.linalg.svd(rigid)[0][:, np.linalg.matrix_rank(rigid) :]
@@ -137,12 +130,6 @@ def _rigid_motions(atoms: Atoms) -> Array:
     return np.array([(weights * motion).ravel() for motion in motions]).T
 
 
-def _relax(atoms: Atoms) -> None:
-    optimiser = BFGS(atoms, logfile=None)
-    if not optimiser.run(fmax=RELAXED, steps=500):
-        raise InputError("the structure did not relax in 500 steps: the model may have no minimum near it")
-
-
 def collect(
     frames: Iterable[Atoms],
     threshold: float | None = None,
@@ -164,19 +151,21 @@ def collect(
     """
     known = set(known_hashes)
     taken: list[Atoms] = []
-    prints: dict[bytes, _Fingerprints] = {}
+    prints: dict[bytes, Array] = {}  # of those taken, by composition
     for frame in frames:
         if not np.isfinite(frame.positions).all() or (threshold is not None and not score_of(frame, key) > threshold):
             continue
         digest = structure_hash(frame)
-        if digest in known or fused_pair(frame, fused) is not None:
+        if digest in known or fused_atoms(frame, fused) is not None:
             continue
         known.add(digest)
-        own = fingerprint(frame)
-        alike = prints.setdefault(np.sort(frame.numbers).tobytes(), _Fingerprints(len(own)))
-        if alike.nearest(own) < min_distance:
+        own, composition = fingerprint(frame), np.sort(frame.numbers).tobytes()
+        alike = prints.get(composition, np.empty((0, len(own))))
+        # A lone atom has no distances: the sum is empty, and so is the difference.
+        squares = np.sum((alike - own) ** 2, axis=1) / max(1, len(own))
+        if np.sqrt(squares.min(initial=np.inf)) < min_distance:
             continue
-        alike.add(own)
+        prints[composition] = np.vstack([alike, own])
         taken.append(frame)
     return taken
 
@@ -189,28 +178,6 @@ def score_of(frame: Atoms, key: str = SCORE) -> float:
         raise InputError(f"a frame has no {key}: score the frames first, or collect them without a threshold") from None
 
 
-class _Fingerprints:
-    """Fingerprints of structures of one composition, in an array that grows by doubling."""
-
-    def __init__(self, length: int) -> None:
-        self._rows = np.empty((64, length))
-        self._count = 0
-
-    def nearest(self, own: Array) -> float:
-        """Root mean square difference to the nearest, Å; infinite when there is none."""
-        if self._count == 0:
-            return np.inf
-        # A lone atom has no distances: the sum is empty, and so is the difference.
-        squares = np.sum((self._rows[: self._count] - own) ** 2, axis=1) / max(1, len(own))
-        return float(np.sqrt(squares.min()))
-
-    def add(self, own: Array) -> None:
-        if self._count == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[self._count] = own
-        self._count += 1
-
-
 def fingerprint(atoms: Atoms) -> Array:
     """Distances of all pairs of atoms, sorted within each pair of elements: the same after rotation and renumbering.
 
@@ -221,8 +188,7 @@ def fingerprint(atoms: Atoms) -> Array:
     distances = atoms.get_all_distances(mic=bool(atoms.pbc.any()))[first, second]
     low = np.minimum(atoms.numbers[first], atoms.numbers[second])
     high = np.maximum(atoms.numbers[first], atoms.numbers[second])
-    order = np.lexsort((distances, high, low))
-    return distances[order]
+    return distances[np.lexsort((distances, high, low))]
 
 
 def _moved(atoms: Atoms, displacement: Array) -> Atoms:

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from adaptntk.core.calibration import Calibration
-from adaptntk.data.geometry import fragments, fused_pair
-from adaptntk.errors import InputError
+from adaptntk.data.geometry import fragments, fused_atoms
+from adaptntk.errors import require
 from adaptntk.md.rules import Observation, Rule
 
 
@@ -19,13 +19,9 @@ class NotFinite(Rule):
     name: ClassVar[str] = "not-finite"
 
     def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
-        values = {
-            "positions": observation.atoms.positions,
-            "energy": observation.energy,
-            "forces": observation.forces,
-            "uncertainty": observation.variance,
-        }
-        for name, value in values.items():
+        now = observation
+        values = {"positions": now.atoms.positions, "energy": now.energy, "forces": now.forces}
+        for name, value in (values | {"uncertainty": now.variance}).items():
             if value is not None and not np.isfinite(value).all():
                 return f"{name}: NaN or infinite"
         return None
@@ -44,17 +40,15 @@ class TemperatureLimit(Rule):
     name: ClassVar[str] = "temperature-limit"
 
     def __post_init__(self) -> None:
-        if self.factor is None and self.kelvin is None:
-            raise InputError("a temperature limit needs a factor or a temperature in K")
-        for value in (self.factor, self.kelvin):
-            if value is not None and not value > 0:
-                raise InputError(f"a temperature limit must be positive, not {value}")
+        limits = [value for value in (self.factor, self.kelvin) if value is not None]
+        require(bool(limits), "a temperature limit needs a factor or a temperature in K")
+        for value in limits:
+            require(value > 0, f"a temperature limit must be positive, not {value}")
 
     def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
-        limits = [self.kelvin] if self.kelvin is not None else []
+        limit = math.inf if self.kelvin is None else self.kelvin
         if self.factor is not None and observation.target is not None:
-            limits.append(self.factor * observation.target)
-        limit = min(limits, default=math.inf)
+            limit = min(limit, self.factor * observation.target)
         if observation.temperature <= limit:
             return None
         return f"the temperature {observation.temperature:.0f} K passed {limit:.0f} K"
@@ -68,18 +62,12 @@ class FusedAtoms(Rule):
     name: ClassVar[str] = "fused-atoms"
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction < 1:
-            raise InputError(f"the fraction of a bond must lie between 0 and 1, not {self.fraction}")
+        require(0 < self.fraction < 1, f"the fraction of a bond must lie between 0 and 1, not {self.fraction}")
 
     def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
         if not np.isfinite(observation.atoms.positions).all():
             return None  # for another rule to say
-        pair = fused_pair(observation.atoms, self.fraction)
-        if pair is None:
-            return None
-        first, second, distance = pair
-        symbols = observation.atoms.symbols
-        return f"{symbols[first]}{first} and {symbols[second]}{second} are {distance:.2f} Å apart"
+        return fused_atoms(observation.atoms, self.fraction)
 
 
 @dataclass(frozen=True)
@@ -90,8 +78,7 @@ class FlyingAtoms(Rule):
     name: ClassVar[str] = "flying-atoms"
 
     def __post_init__(self) -> None:
-        if not self.distance > 0:
-            raise InputError(f"the distance of fragments must be positive (Å), not {self.distance}")
+        require(self.distance > 0, f"the distance of fragments must be positive (Å), not {self.distance}")
 
     def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
         if not np.isfinite(observation.atoms.positions).all():

@@ -7,6 +7,7 @@ ends the run at once, as physical rules (``physical_rules.py``) do.
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,42 +16,27 @@ from ase import Atoms
 from numpy.typing import NDArray
 
 from adaptntk.core.calibration import Calibration, check_coverage
-from adaptntk.errors import InputError
-
-Array = NDArray[np.float64]
+from adaptntk.errors import InputError, require
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A simulation at one moment.
-
-    Args:
-        step: steps since the start.
-        time: fs since the start.
-        atoms: the geometry.
-        start: the geometry at the start.
-        temperature: of the nuclei, K.
-        target: the thermostat's temperature, K; None without one.
-        energy, forces: what the potential says, eV and eV/Å.
-        variance: the raw score U.
-        sigma: expected root mean square force error, eV/Å.
-        bound: conformal bound of the force error, eV/Å.
-    """
+    """A simulation at one moment."""
 
     step: int
-    time: float
+    time: float  # fs since the start
     atoms: Atoms
-    start: Atoms
-    temperature: float
-    target: float | None = None
-    energy: float | None = None
-    forces: Array | None = None
-    variance: float | None = None
-    sigma: float | None = None
-    bound: float | None = None
+    start: Atoms  # the geometry at the start
+    temperature: float  # of the nuclei, K
+    target: float | None = None  # the thermostat's temperature, K; None without one
+    energy: float | None = None  # eV
+    forces: NDArray[np.float64] | None = None  # eV/Å
+    variance: float | None = None  # the raw score U
+    sigma: float | None = None  # expected root mean square force error, eV/Å
+    bound: float | None = None  # conformal bound of the force error, eV/Å
 
 
-class Rule:
+class Rule(ABC):
     """Something a simulation must not do. A new one needs a name and `check`, and a place in a list of rules."""
 
     name: ClassVar[str]
@@ -58,15 +44,15 @@ class Rule:
     release: float = 1.0
     lost: float = math.inf
 
+    @abstractmethod
     def check(self, observation: Observation, calibration: Calibration | None) -> str | None:
         """Why the rule is broken, in one line; None when it is not."""
-        raise NotImplementedError
 
     def excess(self, observation: Observation, calibration: Calibration | None) -> float | None:
         """Score over threshold, for rules that have them."""
         return None
 
-    def check_calibration(self, calibration: Calibration | None) -> None:
+    def check_calibration(self, calibration: Calibration | None) -> None:  # noqa: B027
         """Refuse a calibration by which the rule cannot be decided, before anything is computed."""
 
 
@@ -84,45 +70,45 @@ class UncertaintyRule(Rule):
     release: float = 0.8
     lost: float = 2.0
 
+    def __post_init__(self) -> None:
+        require(self.patience >= 1, f"patience is a number of alarms, at least 1, not {self.patience}")
+        require(0 < self.release <= 1, f"release must lie between 0 and 1, not {self.release}")
+        require(self.lost >= 1, f"lost is a multiple of the threshold, at least 1, not {self.lost}")
+
+    @abstractmethod
     def threshold(self, calibration: Calibration) -> float:
         """What the score must not pass; an `InputError` if the calibration cannot say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, variance: float, calibration: Calibration) -> float:
         """What is compared with the threshold."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def sentence(self, score: str, threshold: str) -> str:
+        """The alarm in words."""
 
     def excess(self, observation: Observation, calibration: Calibration | None) -> float | None:
         """Score over threshold: above 1 is an alarm. None for a moment without uncertainty."""
         if observation.variance is None:
             return None
-        calibration = _calibrated(calibration, self.name)
+        calibration = self._calibrated(calibration)
         return self.score(observation.variance, calibration) / self.threshold(calibration)
 
     def check(self, observation: Observation, calibration: Calibration | None) -> str | None:
-        """Why this is an alarm; None when it is not."""
         excess = self.excess(observation, calibration)
         # A score that is no number is an alarm too.
         if excess is None or excess <= 1.0:
             return None
-        threshold = self.threshold(_calibrated(calibration, self.name))
+        threshold = self.threshold(self._calibrated(calibration))
         return self.sentence(f"{excess * threshold:.4g}", f"{threshold:.4g}")
 
-    def sentence(self, score: str, threshold: str) -> str:
-        """The alarm in words."""
-        raise NotImplementedError
-
     def check_calibration(self, calibration: Calibration | None) -> None:
-        """Refuse a calibration that cannot give the threshold."""
-        self.threshold(_calibrated(calibration, self.name))
+        self.threshold(self._calibrated(calibration))
 
-    def __post_init__(self) -> None:
-        if self.patience < 1:
-            raise InputError(f"patience is a number of alarms, at least 1, not {self.patience}")
-        if not 0 < self.release <= 1:
-            raise InputError(f"release must lie between 0 and 1, not {self.release}")
-        if not self.lost >= 1:
-            raise InputError(f"lost is a multiple of the threshold, at least 1, not {self.lost}")
+    def _calibrated(self, calibration: Calibration | None) -> Calibration:
+        if calibration is None:
+            raise InputError(f"the rule {self.name} needs a calibrated uncertainty: fit with a labelled validation set")
+        return calibration
 
 
 @dataclass(frozen=True)
@@ -165,16 +151,15 @@ class ErrorLevel(UncertaintyRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_coverage(self.coverage)
-        if not self.level > 0:
-            raise InputError(f"the error level must be positive (eV/Å), not {self.level}")
+        require(self.level > 0, f"the error level must be positive (eV/Å), not {self.level}")
 
     def threshold(self, calibration: Calibration) -> float:
         smallest = _finite(self.score(0.0, calibration), self.coverage, calibration)
-        if smallest >= self.level:
-            raise InputError(
-                f"the error level {self.level:.4g} eV/Å can never be kept: the bound at {self.coverage:.4g} is "
-                f"{smallest:.4g} eV/Å even where the score is 0; raise the level or train the model better"
-            )
+        require(
+            smallest < self.level,
+            f"the error level {self.level:.4g} eV/Å can never be kept: the bound at {self.coverage:.4g} is "
+            f"{smallest:.4g} eV/Å even where the score is 0; raise the level or train the model better",
+        )
         return self.level
 
     def score(self, variance: float, calibration: Calibration) -> float:
@@ -193,8 +178,7 @@ class RelativeThreshold(UncertaintyRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.factor > 0:
-            raise InputError(f"the factor of the typical uncertainty must be positive, not {self.factor}")
+        require(self.factor > 0, f"the factor of the typical uncertainty must be positive, not {self.factor}")
 
     def threshold(self, calibration: Calibration) -> float:
         return self.factor * float(np.median(calibration.forces.sigma(calibration.variances)))
@@ -206,17 +190,10 @@ class RelativeThreshold(UncertaintyRule):
         return f"the expected force error {score} eV/Å passed {threshold} eV/Å, {self.factor:.4g} times the usual"
 
 
-def _calibrated(calibration: Calibration | None, name: str) -> Calibration:
-    if calibration is None:
-        raise InputError(f"the rule {name} needs a calibrated uncertainty: fit with a labelled validation set")
-    return calibration
-
-
 def _finite(threshold: float, coverage: float, calibration: Calibration) -> float:
-    if math.isfinite(threshold):
-        return threshold
-    needed = math.ceil(coverage / (1 - coverage))
-    raise InputError(
+    require(
+        math.isfinite(threshold),
         f"{len(calibration.variances)} calibration structures say nothing at a coverage of {coverage:.4g}: lower it, "
-        f"or calibrate on at least {needed}"
+        f"or calibrate on at least {math.ceil(coverage / (1 - coverage))}",
     )
+    return threshold

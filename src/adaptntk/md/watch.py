@@ -49,27 +49,24 @@ class Watch:
             rule.check_calibration(calibration)
         return found
 
+    @property
+    def _score_rule(self) -> ConformalThreshold:
+        return ConformalThreshold(self.coverage, patience=self.patience, lost=self.lost)
+
     def _alarms(self, calibration: Calibration | None) -> list[UncertaintyRule]:
         if self.keep_going:
             return []
-        level = self._level(calibration)
-        return [self._score_rule] if level is None else [self._score_rule, level] if self.early else [level]
-
-    @property
-    def _score_rule(self) -> UncertaintyRule:
-        return ConformalThreshold(self.coverage, patience=self.patience, lost=self.lost)
-
-    def _level(self, calibration: Calibration | None) -> UncertaintyRule | None:
         if self.max_error is None:
-            return None
+            return [self._score_rule]
         level = ErrorLevel(self.max_error, self.coverage, patience=self.patience, lost=self.lost)
-        if self.early:
-            try:
-                level.check_calibration(calibration)
-            except InputError as error:
-                log.warning("not watched in this round: %s", error)
-                return None
-        return level
+        if not self.early:
+            return [level]
+        try:
+            level.check_calibration(calibration)
+        except InputError as error:
+            log.warning("not watched in this round: %s", error)
+            return [self._score_rule]
+        return [self._score_rule, level]
 
     def threshold(self, calibration: Calibration | None) -> float | None:
         """The raw score that a candidate passes; None for any."""
@@ -89,8 +86,8 @@ class Watch:
             return list(frames)
         rules = {rule.name: rule for rule in [self._score_rule, *self._alarms(calibration)]}.values()
         limits = [(rule, self.lost * rule.threshold(calibration)) for rule in rules]
-        return [
-            frame
-            for frame in frames
-            if all(rule.score(score_of(frame, key), calibration) <= limit for rule, limit in limits)
-        ]
+
+        def within_reach(score: float) -> bool:
+            return all(rule.score(score, calibration) <= limit for rule, limit in limits)
+
+        return [frame for frame in frames if within_reach(score_of(frame, key))]
