@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ase import Atoms
 
-from adaptntk.data.structures import bare
+from adaptntk.data.structures import ENERGY, bare
 from adaptntk.errors import InputError
 
 
@@ -16,7 +16,9 @@ class Oracle:
 
     def __init__(self, labelled: Sequence[Atoms]) -> None:
         self._labelled = list(labelled)
-        self.pool = [bare(atoms, keep_info=True) for atoms in labelled]
+        self.pool = [bare(atoms) for atoms in labelled]
+        for atoms, known in zip(self.pool, labelled, strict=True):
+            atoms.info = {key: value for key, value in known.info.items() if key != ENERGY}
         self.bought: list[int] = []
 
     def buy(self, indices: Sequence[int]) -> list[Atoms]:

@@ -10,7 +10,7 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO
 
 import ase.io
 import numpy as np
@@ -26,11 +26,7 @@ COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open,
 class Frames(Sequence[Atoms]):
     """Frames that are read when they are asked for."""
 
-    @overload
-    def __getitem__(self, key: int) -> Atoms: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Atoms]: ...
-    def __getitem__(self, key: int | slice) -> Atoms | list[Atoms]:
+    def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return [self[index] for index in range(*key.indices(len(self)))]
         return self._frame(range(len(self))[key])
@@ -43,20 +39,14 @@ class FrameFile(Frames):
     """The frames of an extxyz file, which may be compressed: 16 bytes per frame are kept, and it is read when asked."""
 
     def __init__(self, path: Path) -> None:
-        check_readable(path)
-        self.path = path
-        self._plain = path
+        self.path = self._plain = path
         if path.suffix in COMPRESSED:
             # Frames are read in any order, for which compressed files are not made.
             self._unpacked = _unpack(path)
             self._plain = Path(self._unpacked.name)
         with self._plain.open("rb") as file:
             self._offsets, self.sizes = _scan(file, path)
-
-    @property
-    def bytes(self) -> int:
-        """The size of the file, unpacked."""
-        return int(self._offsets[-1])
+        self.bytes = int(self._offsets[-1])  # unpacked
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -98,10 +88,9 @@ def check_readable(path: Path) -> None:
 
 
 def _unreadable(path: Path, index: int, error: Exception) -> InputError:
-    return InputError(
-        f"{path}, frame {index}: cannot be read, the file is truncated or not a structure file "
-        f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no details'})"
-    )
+    details = str(error).splitlines()[0] if str(error) else "no details"
+    why = f"cannot be read, the file is truncated or not a structure file ({type(error).__name__}: {details})"
+    return InputError(f"{path}, frame {index}: {why}")
 
 
 def _unpack(path: Path) -> "tempfile._TemporaryFileWrapper[bytes]":
@@ -130,10 +119,9 @@ def _scan(file: BinaryIO, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int
         try:
             atoms = int(first)
         except ValueError:
-            raise InputError(
-                f"{path}, frame {len(sizes)}: begins with {first.decode(errors='replace').strip()[:40]!r} instead "
-                "of the number of atoms; not an extxyz file, or damaged"
-            ) from None
+            found = first.decode(errors="replace").strip()[:40]
+            why = f"begins with {found!r} instead of the number of atoms; not an extxyz file, or damaged"
+            raise InputError(f"{path}, frame {len(sizes)}: {why}") from None
         for _ in range(atoms + 1):
             if not file.readline():
                 raise InputError(f"{path}, frame {len(sizes)}: incomplete, the file is truncated; copy it again")

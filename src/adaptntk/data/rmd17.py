@@ -11,17 +11,9 @@ from adaptntk.data.structures import ENERGY, FORCES, check_structure
 from adaptntk.errors import InputError
 
 MOLECULES = [
-    "aspirin",
-    "azobenzene",
-    "benzene",
-    "ethanol",
-    "malonaldehyde",
-    "naphthalene",
-    "paracetamol",
-    "salicylic",
-    "toluene",
-    "uracil",
-]
+    "aspirin", "azobenzene", "benzene", "ethanol", "malonaldehyde", "naphthalene", "paracetamol", "salicylic",
+    "toluene", "uracil",
+]  # fmt: skip
 PUBLISHED = "'Revised MD17 dataset' by Christensen and von Lilienfeld, figshare, doi 10.6084/m9.figshare.12672038"
 KEYS = ("nuclear_charges", "coords", "energies", "forces")
 
@@ -41,9 +33,9 @@ def read_rmd17(path: Path) -> list[Atoms]:
             if missing:
                 raise InputError(f"{path}: not an rMD17 file, it lacks {', '.join(missing)}")
             numbers, positions, energies, forces = (content[key] for key in KEYS)
+    except InputError:
+        raise
     except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path}: truncated or not an npz file ({error})") from None
     kcal_per_mol = units.kcal / units.mol
     frames = []

@@ -21,11 +21,8 @@ def split_structures(frames: Sequence[Atoms], sizes: Mapping[str, int], seed: in
     if wanted > len(frames):
         raise InputError(f"the split asks for {wanted} structures, but there are only {len(frames)}")
     order = np.random.default_rng(seed).permutation(len(frames))
-    parts: dict[str, list[Atoms]] = {}
-    start = 0
-    for name, size in sizes.items():
-        parts[name] = [frames[index] for index in order[start : start + size]]
-        start += size
+    drawn = np.split(order, np.cumsum([*sizes.values()]))
+    parts = {name: [frames[index] for index in part] for name, part in zip(sizes, drawn, strict=False)}
     check_disjoint(parts)
     return parts
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from ase import Atoms
@@ -13,15 +12,6 @@ from adaptntk.data.structures import ENERGY, FORCES, Checks, structure_hash
 
 # Frames in memory take about four times the space of the file.
 _SHARE_OF_BUDGET = 64
-
-
-@runtime_checkable
-class Surveyed(Protocol):
-    """Structures that were all looked at once, and of which some is known without looking again."""
-
-    sizes: NDArray[np.int64]
-    hashes: NDArray[np.bytes_]
-    species: set[int]
 
 
 class StructureFile(Frames):
@@ -64,20 +54,20 @@ def open_structures(
 
 def structure_hashes(frames: Sequence[Atoms]) -> list[str]:
     """The hash of every structure."""
-    if isinstance(frames, Surveyed):
+    if isinstance(frames, StructureFile):
         return [digest.decode() for digest in frames.hashes]
     return [structure_hash(atoms) for atoms in frames]
 
 
 def structure_sizes(frames: Sequence[Atoms]) -> NDArray[np.int64]:
     """The number of atoms of every structure."""
-    if isinstance(frames, Surveyed):
+    if isinstance(frames, StructureFile):
         return frames.sizes
     return np.array([len(atoms) for atoms in frames], dtype=np.int64)
 
 
 def structure_species(frames: Sequence[Atoms]) -> set[int]:
     """The atomic numbers of all structures."""
-    if isinstance(frames, Surveyed):
+    if isinstance(frames, StructureFile):
         return frames.species
     return {number for atoms in frames for number in atoms.numbers.tolist()}

@@ -24,7 +24,7 @@ FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
 FUSED = 0.3  # Å: no two nuclei come this close
 NO_LABELS = "no REF_energy and REF_forces; read_structures moves labels there from other keys"
-NON_METALS = {1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53}
+NON_METALS = [1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53]
 # What ase's calculators give per atom; everything else belongs to the structure.
 PER_ATOM = {"forces", "energies", "stresses", "charges", "magmoms"}
 
@@ -48,10 +48,10 @@ class Checks:
 
     def check_frame(self, atoms: Atoms, where: str) -> Atoms:
         """Move the labels of a frame that was just read to the standard keys, and check it."""
-        _standardise_labels(atoms, self.energy_key, self.forces_key, where)
+        self._standardise_labels(atoms, where)
         check_structure(atoms, where)
         if self.labelled:
-            _check_labelled(atoms, self.energy_key, self.forces_key, where)
+            self._check_labelled(atoms, where)
         return atoms
 
     def check_file(self, hashes: NDArray[np.bytes_], first_frames: Sequence[Atoms], path: Path) -> None:
@@ -60,8 +60,11 @@ class Checks:
             raise InputError(f"{path}: no structures in the file")
         if self.own:
             return
-        if self.unique:
-            _check_unique(hashes, path)
+        order = np.argsort(hashes, kind="stable")
+        same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+        if self.unique and len(same):
+            first, second = order[same[0]], order[same[0] + 1]
+            raise InputError(f"{path}: frames {first} and {second} are the same structure; remove one of them")
         check_length_unit(first_frames, str(path))
 
     def read(self, frames: Sequence[Atoms], path: Path) -> list[Atoms]:
@@ -69,6 +72,47 @@ class Checks:
         checked = [self.check_frame(atoms, f"{path}, frame {index}") for index, atoms in enumerate(frames)]
         self.check_file(np.array([structure_hash(atoms) for atoms in checked], dtype="S64"), checked[:20], path)
         return checked
+
+    def _standardise_labels(self, atoms: Atoms, where: str) -> None:
+        """Move the labels to the standard keys. ase hands the plain keys over in a calculator."""
+        results = dict(atoms.calc.results) if atoms.calc is not None else {}
+        atoms.calc = None
+        for key, value in results.items():
+            # What the calculator held survives a later write, under its own name.
+            holder = atoms.arrays if key in PER_ATOM else atoms.info
+            holder.setdefault(key, np.asarray(value) if key in PER_ATOM else value)
+        for asked, standard, holder in (
+            (self.energy_key, ENERGY, atoms.info),
+            (self.forces_key, FORCES, atoms.arrays),
+        ):
+            if asked != standard:
+                # A label under the standard key that was not asked for is of another kind: it must not stand in.
+                holder.pop(standard, None)
+                if asked in holder:
+                    holder[standard] = holder.pop(asked)
+        try:
+            if ENERGY in atoms.info:
+                atoms.info[ENERGY] = float(atoms.info[ENERGY])
+            if FORCES in atoms.arrays:
+                atoms.arrays[FORCES] = np.asarray(atoms.arrays[FORCES], dtype=float)
+        except (TypeError, ValueError):
+            why = f"{self.energy_key} or {self.forces_key} is not a number; relabel or remove the frame"
+            raise InputError(f"{where}: {why}") from None
+
+    def _check_labelled(self, atoms: Atoms, where: str) -> None:
+        keys, found = [], []
+        for kind, key, standard, holder in (
+            ("energy", self.energy_key, ENERGY, atoms.info),
+            ("forces", self.forces_key, FORCES, atoms.arrays),
+        ):
+            if standard not in holder:
+                keys.append(repr(key))
+                found += [f"--{kind}-key {n}" for n in (kind, f"REF_{kind}", f"dft_{kind}") if n in holder]
+        if keys:
+            cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
+            raise InputError(f"{where}: no label {' and '.join(keys)}; {cure}")
+        if atoms.arrays[FORCES].shape != (len(atoms), 3):
+            raise InputError(f"{where}: {self.forces_key} is not three numbers per atom")
 
 
 def read_structures(
@@ -94,14 +138,12 @@ def write_structures(path: str | Path, frames: Iterable[Atoms]) -> None:
     write_atomically(path, write)
 
 
-def bare(atoms: Atoms, keep_info: bool = False) -> Atoms:
+def bare(atoms: Atoms) -> Atoms:
     """Species, positions, cell and starting moments: nothing of where the structure came from, no labels."""
     found = Atoms(numbers=atoms.numbers, positions=atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
     for name in ("initial_magmoms", "initial_charges"):
         if atoms.has(name):
             found.set_array(name, atoms.get_array(name))
-    if keep_info:
-        found.info = {key: value for key, value in atoms.info.items() if key != ENERGY}
     return found
 
 
@@ -162,30 +204,17 @@ def check_structure(atoms: Atoms, where: str) -> None:
         )
 
 
-def _check_unique(hashes: NDArray[np.bytes_], path: Path) -> None:
-    order = np.argsort(hashes, kind="stable")
-    same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
-    if len(same):
-        first, second = order[same[0]], order[same[0] + 1]
-        raise InputError(f"{path}: frames {first} and {second} are the same structure; remove one of them")
-
-
 def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
     """Notice positions in Bohr by the bonds of hydrogen to non-metals: 0.9 to 1.1 Å, and so 1.7 to 2.1 Bohr.
 
     Atoms that really are so far apart (a dissociation curve) scatter more than bonds do.
     """
-    distances: list[float] = []
+    bonds = []
     for atoms in frames:
         distance, partner = nearest_neighbours(atoms, 3.0)
-        bonded = (atoms.numbers == 1) & np.isfinite(distance)
-        distances += [
-            d for d, p in zip(distance[bonded], partner[bonded], strict=True) if atoms.numbers[p] in NON_METALS
-        ]
-    if not distances:
-        return
-    hydrogen = np.array(distances)
-    low, typical, high = np.quantile(hydrogen, [0.25, 0.5, 0.75])
+        bonded = (atoms.numbers == 1) & np.isfinite(distance) & np.isin(atoms.numbers[partner], NON_METALS)
+        bonds += distance[bonded].tolist()
+    low, typical, high = np.quantile(bonds or [0.0], [0.25, 0.5, 0.75])
     if 1.6 < typical < 2.3 and high - low < 0.3:
         raise InputError(
             f"{name}: hydrogen atoms are {typical:.2f} Å from their nearest neighbour; the positions look like Bohr, "
@@ -201,48 +230,6 @@ def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
             f"{name}: the root mean square force is {typical:.1f}, where eV/Å would give about 1; "
             f"the labels look like kcal/mol/Å, convert them to eV and eV/Å"
         )
-
-
-def _standardise_labels(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
-    """Move the labels to the standard keys. ase hands the plain keys over in a calculator."""
-    results = dict(atoms.calc.results) if atoms.calc is not None else {}
-    atoms.calc = None
-    for key, value in results.items():
-        # What the calculator held survives a later write, under its own name.
-        holder = atoms.arrays if key in PER_ATOM else atoms.info
-        holder.setdefault(key, np.asarray(value) if key in PER_ATOM else value)
-    for asked, standard, holder in ((energy_key, ENERGY, atoms.info), (forces_key, FORCES, atoms.arrays)):
-        if asked != standard:
-            # A label under the standard key that was not asked for is of another kind: it must not stand in.
-            holder.pop(standard, None)
-            if asked in holder:
-                holder[standard] = holder.pop(asked)
-    try:
-        if ENERGY in atoms.info:
-            atoms.info[ENERGY] = float(atoms.info[ENERGY])
-        if FORCES in atoms.arrays:
-            atoms.arrays[FORCES] = np.asarray(atoms.arrays[FORCES], dtype=float)
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{where}: {energy_key} or {forces_key} is not a number; relabel or remove the frame"
-        ) from None
-
-
-def _check_labelled(atoms: Atoms, energy_key: str, forces_key: str, where: str) -> None:
-    wanted = (("energy", energy_key, ENERGY, atoms.info), ("forces", forces_key, FORCES, atoms.arrays))
-    missing = [(kind, key, holder) for kind, key, standard, holder in wanted if standard not in holder]
-    if missing:
-        names = " and ".join(repr(key) for _, key, _ in missing)
-        found = [
-            f"--{kind}-key {name}"
-            for kind, _, holder in missing
-            for name in (kind, f"REF_{kind}", f"dft_{kind}")
-            if name in holder
-        ]
-        cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
-        raise InputError(f"{where}: no label {names}; {cure}")
-    if atoms.arrays[FORCES].shape != (len(atoms), 3):
-        raise InputError(f"{where}: {forces_key} is not three numbers per atom")
 
 
 def _rounded(values: NDArray[np.float64]) -> bytes:

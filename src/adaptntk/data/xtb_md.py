@@ -13,20 +13,10 @@ from adaptntk.progress import Progress, silent
 
 # Everyday names for molecules of ASE's G2 collection, which is indexed by formula.
 COMMON_NAMES = {
-    "ethanol": "CH3CH2OH",
-    "methanol": "CH3OH",
-    "water": "H2O",
-    "ammonia": "NH3",
-    "methane": "CH4",
-    "ethane": "C2H6",
-    "propane": "C3H8",
-    "benzene": "C6H6",
-    "acetaldehyde": "CH3CHO",
-    "acetic acid": "CH3COOH",
-    "acetone": "CH3COCH3",
-    "dimethyl ether": "CH3OCH3",
-    "butadiene": "butadiene",
-}
+    "ethanol": "CH3CH2OH", "methanol": "CH3OH", "water": "H2O", "ammonia": "NH3", "methane": "CH4", "ethane": "C2H6",
+    "propane": "C3H8", "benzene": "C6H6", "acetaldehyde": "CH3CHO", "acetic acid": "CH3COOH",
+    "acetone": "CH3COCH3", "dimethyl ether": "CH3OCH3", "butadiene": "butadiene",
+}  # fmt: skip
 EQUILIBRATION_STEPS = 400
 
 
@@ -50,14 +40,8 @@ def sample_md(
 ) -> list[Atoms]:
     """Langevin MD with GFN2-xTB from ``molecule``; every ``interval``-th step becomes a labelled frame.
 
-    Args:
-        molecule: the starting geometry (not changed).
-        frames: how many to return, after an equilibration of 400 steps.
-        temperature: in K.
-        interval: MD steps between frames.
-        timestep: in fs.
-        seed: fixes velocities and noise, and so the whole trajectory.
-        progress: wraps the iteration over frames, to show it.
+    The molecule is not changed; the first 400 steps, of equilibration, are left out. Temperature in K, timestep in fs;
+    the seed fixes velocities and noise, and so the whole trajectory.
     """
     given = {"frames": frames, "temperature": temperature, "interval": interval, "timestep": timestep}
     for name, value in given.items():

@@ -78,15 +78,9 @@ def md(settings: MDDataSettings, show: Show) -> SplitReport:
     from adaptntk.data.xtb_md import build_molecule, sample_md
 
     check_folder(settings.output)
-    frames = sample_md(
-        build_molecule(settings.molecule),
-        sum(settings.sizes.values()),
-        settings.temperature,
-        settings.interval,
-        seed=settings.seed,
-        progress=show.progress,
-    )
-    return settings.write(frames)
+    molecule, frames = build_molecule(settings.molecule), sum(settings.sizes.values())
+    how = settings.temperature, settings.interval, 0.5, settings.seed, show.progress
+    return settings.write(sample_md(molecule, frames, *how))
 
 
 @verb(RMD17Settings)

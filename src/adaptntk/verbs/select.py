@@ -67,10 +67,9 @@ class SelectReport(NamedTuple):
         yield f"picked {len(scores)} of {pool_size - self.excluded:,} candidates{known}"
         yield f"U at the time of picking: {scores[0]:.4g} (first) .. {scores[-1]:.4g} (last)"
         if self.smallest_gap is not None and self.sketch_error is not None:
+            verdict = "corollary not triggered, exact scores may choose between equals differently"
             if self.smallest_gap > self.sketch_error:
                 verdict = "exact scores should give the same batch"
-            else:
-                verdict = "corollary not triggered, exact scores may choose between equals differently"
             yield f"smallest decision gap {self.smallest_gap:.2g}, sketch error {self.sketch_error:.2g}: {verdict}"
         yield size_line(self.correlation_with_size)
         if self.sketch_overlap is not None:
@@ -91,31 +90,31 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     from adaptntk.report.figures import draw_selection
 
     _check(settings)
-    fitted, name = settings.load(), str(settings.pool)
+    fitted = settings.load()
     _check_features(fitted, settings)
     pool = settings.open(settings.pool, fitted)
     constraints = _constraints(settings, fitted, pool)
     fitted.announce(pool, kept=settings.store is None)
-    candidates = fitted.candidates(pool, name, settings.store, show.progress)
+    candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
-    scores = candidates.scores
     if settings.figure is not None:
         table = settings.figure.with_suffix(".csv")
         write_table(table, _selection_columns(candidates, selection))
         draw_selection(table)
-    check = None if fitted.features is None else fitted.features.sketch_check
-    report = SelectReport(
-        settings,
-        _picked_frames(candidates, selection, settings.coverage),
-        selection,
-        scores,
-        sum(constraints.excluded or ()),
-        size_correlation(scores.variance, pool),
-        min(selection.gaps) if selection.gaps else None,
-        None if check is None else check.error,
-        candidates.sketch_overlap(settings.count, constraints) if selection.gaps else None,
-    )
-    write_structures(settings.output, report.batch)
+    batch = []
+    for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
+        atoms = pool[index].copy()
+        atoms.info |= fitted.entries(candidates.scores, index, settings.coverage)
+        atoms.info |= {"pick": turn, "pick_score": score, "pool_index": index}
+        batch.append(atoms)
+    excluded, correlation = sum(constraints.excluded or ()), size_correlation(candidates.scores.variance, pool)
+    report = SelectReport(settings, batch, selection, candidates.scores, excluded, correlation)
+    if selection.gaps:
+        overlap = candidates.sketch_overlap(settings.count, constraints)
+        report = report._replace(smallest_gap=min(selection.gaps), sketch_overlap=overlap)
+    if fitted.features is not None and fitted.features.sketch_check is not None:
+        report = report._replace(sketch_error=fitted.features.sketch_check.error)
+    write_structures(settings.output, batch)
     return report
 
 
@@ -137,11 +136,9 @@ def _check_features(fitted: "Fitted", settings: SelectSettings) -> None:
     """Refuse what needs features where there are only scores."""
     fitted.check_store(settings.store)
     fitted.check_rule(settings.rule)
-    if fitted.features is None:
-        separated, drawn = settings.min_separation > 0, settings.figure is not None
-        for name, wanted in (("--min-separation", separated), ("--figure", drawn)):
-            if wanted:
-                raise InputError(f"{name} needs features, and {fitted.name} has only scores: leave it out")
+    for name, wanted in (("--min-separation", settings.min_separation > 0), ("--figure", settings.figure)):
+        if wanted and fitted.features is None:
+            raise InputError(f"{name} needs features, and {fitted.name} has only scores: leave it out")
 
 
 def _constraints(settings: SelectSettings, fitted: "Fitted", pool: "Sequence[Atoms]") -> "Constraints":
@@ -156,30 +153,17 @@ def _constraints(settings: SelectSettings, fitted: "Fitted", pool: "Sequence[Ato
             f"{settings.pool}: {settings.count} structures asked for, but only {left} of {len(pool)} are candidates "
             "(the others are labelled already)"
         )
-    groups, limit = None, None
-    if settings.per_group_max is not None:
-        key, limit = settings.per_group_max
-        groups = _groups(pool, key, settings.pool)
-    constraints = Constraints(excluded, settings.min_separation, groups, limit)
+    groups: list[str] = []
+    key, limit = settings.per_group_max or (None, None)
+    for index, atoms in enumerate(pool if key is not None else ()):
+        if key not in atoms.info:
+            raise InputError(
+                f"{settings.pool}, frame {index}: no {key!r} to group by; every frame needs it in its comment line"
+            )
+        groups.append(str(atoms.info[key]))
+    constraints = Constraints(excluded, settings.min_separation, groups or None, limit)
     constraints.check(settings.count, len(pool))
     return constraints
-
-
-def _groups(pool: "Sequence[Atoms]", key: str, name: Path) -> list[str]:
-    for index, atoms in enumerate(pool):
-        if key not in atoms.info:
-            raise InputError(f"{name}, frame {index}: no {key!r} to group by; every frame needs it in its comment line")
-    return [str(atoms.info[key]) for atoms in pool]
-
-
-def _picked_frames(candidates: "Candidates", selection: "Selection", coverage: float) -> "list[Atoms]":
-    batch = []
-    for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
-        atoms = candidates.structures[index].copy()
-        atoms.info |= candidates.fitted.entries(candidates.scores, index, coverage)
-        atoms.info |= {"pick": turn, "pick_score": score, "pool_index": index}
-        batch.append(atoms)
-    return batch
 
 
 def _selection_columns(candidates: "Candidates", selection: "Selection") -> dict[str, Sequence[Any]]:
@@ -194,15 +178,10 @@ def _selection_columns(candidates: "Candidates", selection: "Selection") -> dict
         shown = np.union1d(drawn, selection.indices)
     places = candidates.map_of(shown)
     turn, at_turn = np.zeros(count, dtype=int), np.zeros(count)
-    for number, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
-        turn[index], at_turn[index] = number, score
+    turn[selection.indices] = np.arange(1, 1 + len(selection.indices))
+    at_turn[selection.indices] = selection.scores
     sigma = scores.sigma if scores.sigma is not None else np.sqrt(scores.variance)
-    return {
-        "pool_index": shown.tolist(),
-        "map_x": places[:, 0].tolist(),
-        "map_y": places[:, 1].tolist(),
-        "variance": scores.variance[shown].tolist(),
-        "forces_uncertainty": sigma[shown].tolist(),
-        "pick": turn[shown].tolist(),
-        "pick_score": at_turn[shown].tolist(),
-    }
+    of_candidates = {"variance": scores.variance, "forces_uncertainty": sigma, "pick": turn, "pick_score": at_turn}
+    columns = {"pool_index": shown, "map_x": places[:, 0], "map_y": places[:, 1]}
+    columns |= {name: values[shown] for name, values in of_candidates.items()}
+    return {name: values.tolist() for name, values in columns.items()}

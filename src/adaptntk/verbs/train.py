@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,8 +49,8 @@ class TrainSettings(LabelNames, Device, Seed):
             recipe,
             batch_size=recipe.batch_size if self.batch_size is None else self.batch_size,
             learning_rate=recipe.learning_rate if self.learning_rate is None else self.learning_rate,
-            per_atom_energy=_second("--energy-loss", self.energy_loss, ("total", "per_atom")),
-            element_energies=_second("--energy-reference", reference, ("mean", "elements")),
+            per_atom_energy=_second("--energy-loss", self.energy_loss, "total", "per_atom"),
+            element_energies=_second("--energy-reference", reference, "mean", "elements"),
         )
 
 
@@ -84,13 +85,12 @@ def train(settings: TrainSettings, show: Show) -> TrainReport:
 
 def _log_epochs() -> "Callable[[EpochReport], None]":
     """Tells of an epoch now and then, with the time left."""
-    reports: list[EpochReport] = []
+    seconds: deque[float] = deque(maxlen=5)
 
     def tell(report: "EpochReport") -> None:
-        reports.append(report)
+        seconds.append(report.seconds)
         if report.epoch in (1, report.epochs) or report.epoch % max(1, report.epochs // 20) == 0:
-            recent = reports[-5:]
-            log.info("%s", epoch_line(report, sum(r.seconds for r in recent) / len(recent)))
+            log.info("%s", epoch_line(report, sum(seconds) / len(seconds)))
 
     return tell
 
@@ -106,8 +106,8 @@ def epoch_line(report: "EpochReport", seconds: float) -> str:
     )
 
 
-def _second(name: str, value: str, allowed: tuple[str, str]) -> bool:
+def _second(name: str, value: str, first: str, second: str) -> bool:
     """Whether the second of two values was chosen."""
-    if value not in allowed:
-        raise InputError(f"unknown {name} {value!r}: choose {allowed[1]} or {allowed[0]}")
-    return value == allowed[1]
+    if value not in (first, second):
+        raise InputError(f"unknown {name} {value!r}: choose {second} or {first}")
+    return value == second
