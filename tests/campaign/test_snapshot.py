@@ -138,7 +138,7 @@ def test_what_is_read_is_written_as_it_was(run_folder, tmp_path):
     there.add_seconds(here.seconds())
     copy.files.quarantine.mkdir()
     for path, failure in zip(run.files.all_failures(), run.failures(), strict=True):
-        failure.write(copy.files.failure(path.stem))
+        copy.files.failure(path.stem).write(failure)
     written = [path for path in sorted(tmp_path.rglob("*")) if path.is_file()]
     assert len(written) == 9
     for path in written:

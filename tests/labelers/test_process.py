@@ -57,11 +57,11 @@ def test_trouble_is_told_in_the_quarantine(trouble, story, attempts, rattled, tm
     spec = troubled(trouble=trouble, share=1.0, time_limit=4)
     request = Request(spec, rattled[0], tmp_path)
     assert not label_structure(request)
-    content = json.loads(request.quarantine_file.read_text())
+    content = json.loads(request.failure.path.read_text())
     assert content["role"] == "train"
     assert len(content["attempts"]) == attempts
     assert all(story in attempt["error"] for attempt in content["attempts"])
-    (kept,) = read_structures(request.quarantine_file.with_suffix(".xyz"))
+    (kept,) = read_structures(request.failure.structures)
     assert structure_hash(kept) == structure_hash(rattled[0])
     # The next one is labelled as if nothing had happened.
     assert label_structure(Request(troubled(trouble=trouble), rattled[1], tmp_path))

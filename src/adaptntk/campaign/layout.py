@@ -1,8 +1,7 @@
 """The run directory: all that is known of a campaign, in files that people can read. Every name stands here."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ase import Atoms
 
@@ -19,43 +18,10 @@ from adaptntk.campaign.records import (
 from adaptntk.data.structures import read_structures
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder, read_record, write_json
-from adaptntk.labelers.record import GIVEN, FailureRecord, LabelFiles, LabelRecord, Role, read_labelled
+from adaptntk.labelers.record import GIVEN, FailureRecord, LabelFiles, LabelRecord, RecordFile, Role, read_label
 
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
-Kind = TypeVar("Kind")
 STEPS = ("explore", "select", "label", "train", "evaluate")
-
-
-@dataclass(frozen=True)
-class RecordFile(Generic[Kind]):
-    """A JSON file and the type of its content."""
-
-    path: Path
-    kind: type[Kind]
-
-    def read(self) -> Kind | None:
-        """None where it is not there yet; what was edited or damaged is refused in one line that names the file."""
-        return read_record(self.path, self.kind) if self.path.exists() else None
-
-    def write(self, record: Kind) -> None:
-        # A campaign without test structures says nothing of them.
-        content = asdict(record, dict_factory=lambda items: {k: v for k, v in items if (k, v) != ("test", None)})  # type: ignore[call-overload]
-        write_json(self.path, content)
-
-
-@dataclass(frozen=True)
-class TrajectoryFiles:
-    """The frames of a simulation, and beside them why it ended; the second file is written last."""
-
-    frames: Path
-
-    @property
-    def record(self) -> RecordFile[TrajectoryRecord]:
-        return RecordFile(self.frames.with_suffix(".json"), TrajectoryRecord)
-
-    def written(self) -> TrajectoryRecord:
-        """Of a simulation that is done."""
-        return read_record(self.record.path, TrajectoryRecord)
 
 
 class RoundDirectory:
@@ -74,9 +40,9 @@ class RoundDirectory:
         self.summary = RecordFile(folder / "round.json", RoundSummary)  # written last
         self._seconds = folder / "seconds.json"
 
-    def trajectory(self, number: int) -> TrajectoryFiles:
-        """Of one simulation; its folder is made."""
-        return TrajectoryFiles(make_folder(self.folder / "trajectories") / f"{number:03d}.xyz")
+    def trajectory(self, number: int) -> RecordFile[TrajectoryRecord]:
+        """Why a simulation ended, written after the frames that are beside it; their folder is made."""
+        return RecordFile(make_folder(self.folder / "trajectories") / f"{number:03d}.json", TrajectoryRecord)
 
     def seconds(self) -> dict[str, float]:
         """Time of the steps that are complete."""
@@ -131,11 +97,11 @@ class RunDirectory:
 
     def failures(self) -> list[FailureRecord]:
         """What could not be labelled."""
-        return [FailureRecord.read(path) for path in self.files.all_failures()]
+        return [self.files.failure(path.stem).get() for path in self.files.all_failures()]
 
     def _labelled(self) -> list[tuple[Atoms, LabelRecord]]:
         # A label never changes once it is there.
-        self._labels = {path: self._labels.get(path) or _read_label(path) for path in self.files.all_labels()}
+        self._labels = {path: self._labels.get(path) or read_label(path) for path in self.files.all_labels()}
         return list(self._labels.values())
 
     def labelled(self, role: str, before: int | None = None) -> list[Atoms]:
@@ -173,11 +139,6 @@ class RunDirectory:
         for path in (here.model, here.ntk):
             if not path.exists():
                 raise InputError(f"{path} was deleted; put it back, or start a new run")
-
-
-def _read_label(path: Path) -> tuple[Atoms, LabelRecord]:
-    atoms = read_labelled(path)
-    return atoms, LabelRecord.of(atoms.info, path)
 
 
 def read_own(path: Path) -> list[Atoms]:

@@ -10,7 +10,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, bare, read_structures, structure_hash
-from adaptntk.errors import InputError
+from adaptntk.errors import require
 from adaptntk.labelers.labeler import Array, LabelError
 
 
@@ -23,8 +23,8 @@ class CommandLabeler:
     """
 
     def __init__(self, command: str, energy_key: str = ENERGY, forces_key: str = FORCES) -> None:
-        if "{input}" not in command or "{output}" not in command:
-            raise InputError("the command of a labeler must name the files {input} and {output}")
+        named = "{input}" in command and "{output}" in command
+        require(named, "the command of a labeler must name the files {input} and {output}")
         self.command, self.keys = command, (energy_key, forces_key)
 
     def label(self, atoms: Atoms) -> tuple[float, Array]:
@@ -39,10 +39,9 @@ class CommandLabeler:
             if not result.exists():
                 raise LabelError("the command wrote no output file")
             (labelled,) = read_structures(result, *self.keys, own=True)
-            energy, forces = labelled.info.get(ENERGY), labelled.arrays.get(FORCES)
             # Plain keys are what a program has that writes the results of a calculator.
-            energy = labelled.info.get("energy") if energy is None else energy
-            forces = labelled.arrays.get("forces") if forces is None else forces
+            energy = labelled.info.get(ENERGY, labelled.info.get("energy"))
+            forces = labelled.arrays.get(FORCES, labelled.arrays.get("forces"))
             if energy is None or forces is None:
                 raise LabelError(f"the output of the command has no {' or '.join(self.keys)}")
             if structure_hash(labelled) != structure_hash(atoms):

@@ -23,10 +23,10 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
-from adaptntk.errors import InputError
+from adaptntk.errors import InputError, require
 from adaptntk.files import locked, make_folder
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
-from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles
+from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles, RecordFile
 from adaptntk.labelers.registry import build_labeler
 
 TIME_LIMIT = "the time limit of {:g} s was exceeded"
@@ -39,12 +39,11 @@ THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THR
 
 @dataclass(frozen=True)
 class Request:
-    """One structure to be labelled, with its provenance in ``info``."""
+    """One structure to be labelled, with its provenance in ``info``, for a run directory."""
 
     spec: LabelerSpec
     atoms: Atoms
     folder: Path
-    """The run directory: labels go to ``labels``, what cannot be labelled to ``quarantine``."""
 
     @property
     def files(self) -> LabelFiles:
@@ -55,13 +54,13 @@ class Request:
         return self.files.label(structure_hash(self.atoms))
 
     @property
-    def quarantine_file(self) -> Path:
+    def failure(self) -> RecordFile[FailureRecord]:
         return self.files.failure(structure_hash(self.atoms))
 
     @property
     def settled(self) -> bool:
         """Whether there is a label, or the proof that there is none."""
-        return self.label_file.exists() or self.quarantine_file.exists()
+        return self.label_file.exists() or self.failure.path.exists()
 
 
 def label_structure(request: Request) -> bool:
@@ -69,7 +68,7 @@ def label_structure(request: Request) -> bool:
 
     Runs in any worker of any executor. What is on disk already is not done again.
     """
-    make_folder(request.label_file.parent)
+    make_folder(request.files.labels)
     attempts: list[Attempt] = []
     while not request.settled:
         began = time.perf_counter()
@@ -80,54 +79,35 @@ def label_structure(request: Request) -> bool:
             break
         attempts.append(Attempt(error, round(time.perf_counter() - began, 3)))
         if len(attempts) >= request.spec.attempts or error == TIME_LIMIT.format(request.spec.time_limit):
-            _quarantine(request, attempts)
+            make_folder(request.files.quarantine)
+            write_structures(request.failure.structures, [request.atoms])
+            origin = [request.atoms.info.get(key) for key in ("round", "role", "chosen_by")]
+            request.failure.write(FailureRecord(structure_hash(request.atoms), tuple(attempts), *origin))
     return request.label_file.exists()
 
 
-def _quarantine(request: Request, attempts: list[Attempt]) -> None:
-    make_folder(request.quarantine_file.parent)
-    write_structures(request.quarantine_file.with_suffix(".xyz"), [request.atoms])
-    FailureRecord.of(request.atoms, attempts).write(request.quarantine_file)
-
-
 class LabelProcess:
-    """A child process with one labeler in it, started when first needed and again after it died."""
+    """A child process with one labeler in it."""
 
     def __init__(self, spec: LabelerSpec) -> None:
         self.spec = spec
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self.connection, theirs = Pipe()
+        with theirs:
+            # A session of its own: an interruption from the keyboard shall not cost a label that is nearly done.
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=os.environ | THREADS, start_new_session=True,
+            )  # fmt: skip
+        atexit.register(self.dismiss)
 
     def label(self, request: Request) -> str | InputError | None:
         """None once the label is on disk, else what went wrong: with the structure, or with the disk."""
-        if self._process is None or self._process.poll() is not None:
-            self._start()
-        assert self._connection is not None
         try:
-            self._connection.send(request)
-            return self._connection.recv()
+            self.connection.send(request)
+            answer: str | InputError | None = self.connection.recv()
+            return answer
         except (EOFError, ConnectionError):
-            return self._why_it_died()
-
-    def _start(self) -> None:
-        self.end()
-        ours, theirs = Pipe()
-        with theirs:
-            # A session of its own: an interruption from the keyboard shall not cost a label that is nearly done.
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=os.environ | THREADS,
-                start_new_session=True,
-            )
-        self._connection = ours
-        atexit.register(self.dismiss)
-
-    def _why_it_died(self) -> str:
-        assert self._process is not None
-        code = self._process.wait()
+            code = self.process.wait()
         self.end()
         if code == -signal.SIGALRM:
             return TIME_LIMIT.format(self.spec.time_limit)
@@ -136,33 +116,32 @@ class LabelProcess:
 
     def dismiss(self) -> None:
         """Tell the process that nobody will ask any more, and wait a moment for it to leave."""
-        if self._connection is not None and self._process is not None:
-            self._connection.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=5)
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=5)
 
     def end(self) -> None:
-        """End the process and all that it started."""
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
+        """End the process and all that it started, unless that was done before."""
+        if not self.connection.closed:
+            self.connection.close()
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-        self._process = self._connection = None
-        atexit.unregister(self.dismiss)
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            atexit.unregister(self.dismiss)
 
 
 _local = threading.local()
 
 
 def _process_of_this_thread(spec: LabelerSpec) -> LabelProcess:
+    """Started when first needed, and again after it died."""
     current: LabelProcess | None = getattr(_local, "process", None)
-    if current is None or current.spec != spec:
-        if current is not None:
-            current.end()
-        current = _local.process = LabelProcess(spec)
-    return current
+    if current is not None and current.spec == spec and current.process.poll() is None:
+        return current
+    if current is not None:
+        current.end()
+    _local.process = LabelProcess(spec)
+    return _local.process
 
 
 _CHILD = """
@@ -182,14 +161,14 @@ def serve(connection: Connection) -> None:
         except (EOFError, ConnectionError):
             return
         try:
-            answer = _label_and_write(request, labelers)
+            answer: str | InputError | None = _label_and_write(request, labelers)
         except (InputError, OSError) as error:
             answer = InputError(str(error))
         with contextlib.suppress(ConnectionError):
             connection.send(answer)
 
 
-def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | InputError | None:
+def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | None:
     # Whoever else is at work on this structure is waited for.
     with locked(request.files.locks, wait=True, name=request.label_file.stem):
         if request.label_file.exists():
@@ -221,7 +200,7 @@ def _label(request: Request, labelers: dict[str, Labeler]) -> Atoms:
 @contextlib.contextmanager
 def _reserved(request: Request) -> Iterator[None]:
     """Keep room on the disk for the label while it is computed: one that cannot be kept should not be paid for."""
-    with tempfile.TemporaryFile(dir=request.label_file.parent) as file:
+    with tempfile.TemporaryFile(dir=request.files.labels) as file:
         file.write(bytes(1000 + 200 * len(request.atoms)))
         file.flush()
         os.fsync(file.fileno())
@@ -241,6 +220,6 @@ def _time_limit(seconds: float) -> Iterator[None]:
 
 def check_spec(spec: LabelerSpec) -> None:
     """Refuse a labeler that cannot be built, before anything is computed."""
-    if spec.time_limit <= 0 or spec.attempts < 1:
-        raise InputError("a labeler needs a positive time limit and at least one attempt")
+    sensible = spec.time_limit > 0 and spec.attempts >= 1
+    require(sensible, "a labeler needs a positive time limit and at least one attempt")
     build_labeler(spec)

@@ -27,19 +27,14 @@ class PySCFLabeler:
             importlib.import_module("pyscf.dft")
         except ImportError:
             raise InputError("the labeler pyscf needs the package: pip install adaptntk[pyscf]") from None
-        self.xc, self.basis, self.charge, self.spin, self.max_cycle = xc, basis, charge, spin, max_cycle
+        self.xc, self.max_cycle = xc, max_cycle
+        self._molecule = {"basis": basis, "charge": charge, "spin": spin}
 
     def label(self, atoms: Atoms) -> tuple[float, Array]:
         if atoms.pbc.any():
             raise LabelError("the labeler pyscf is for molecules, not for periodic structures")
-        molecule = self._pyscf.gto.M(
-            atom=list(zip(atoms.get_chemical_symbols(), atoms.positions.tolist(), strict=True)),
-            unit="Angstrom",
-            basis=self.basis,
-            charge=self.charge,
-            spin=self.spin,
-            verbose=0,
-        )
+        places = list(zip(atoms.get_chemical_symbols(), atoms.positions.tolist(), strict=True))
+        molecule = self._pyscf.gto.M(atom=places, unit="Angstrom", verbose=0, **self._molecule)
         field = self._pyscf.dft.KS(molecule, xc=self.xc)
         field.max_cycle = self.max_cycle
         energy = field.kernel()

@@ -1,47 +1,50 @@
 """What is on disk of a label: where its file is, where the structure came from, and the story of one that failed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from ase import Atoms
 from ase.io.extxyz import key_val_str_to_dict
 
 from adaptntk.data.structures import ENERGY, read_structures, structure_hash
-from adaptntk.errors import InputError
+from adaptntk.errors import require
 from adaptntk.files import as_record, damaged, read_record, write_json
 
 Role = Literal["train", "valid", "holdout"]
+Kind = TypeVar("Kind")
 GIVEN = "given"  # who chose labels that the user had already
+# Entries of a file that are left out where there is nothing to say; others are null then.
+OPTIONAL = {"round", "role", "chosen_by", "test"}
 
 
-class LabelFiles:
-    """The files of labels in a run directory, by the hash of the structure."""
+@dataclass(frozen=True)
+class RecordFile(Generic[Kind]):
+    """A JSON file and the type of its content."""
 
-    def __init__(self, run: Path) -> None:
-        self.labels = run / "labels"
-        self.quarantine = run / "quarantine"
-        self.locks = self.labels / ".locks"  # held while a label is computed
+    path: Path
+    kind: type[Kind]
 
-    def label(self, identity: str) -> Path:
-        return self.labels / f"{identity}.xyz"
+    @property
+    def structures(self) -> Path:
+        """The file of structures beside it, where there is one."""
+        return self.path.with_suffix(".xyz")
 
-    def failure(self, identity: str) -> Path:
-        """The record of what could not be labelled; the structure is beside it."""
-        return self.quarantine / f"{identity}.json"
+    def get(self) -> Kind:
+        """What was edited or damaged is refused in one line that names the file."""
+        return read_record(self.path, self.kind)
 
-    # A name with a leading dot is a file that was not completed.
-    def all_labels(self) -> list[Path]:
-        return sorted(self.labels.glob("[!.]*.xyz"))
+    def read(self) -> Kind | None:
+        """None where it is not there yet."""
+        return self.get() if self.path.exists() else None
 
-    def all_failures(self) -> list[Path]:
-        return sorted(self.quarantine.glob("[!.]*.json"))
+    def write(self, record: Kind) -> None:
+        def entries(items: list[tuple[str, Any]]) -> dict[str, Any]:
+            return {key: value for key, value in items if value is not None or key not in OPTIONAL}
 
-    def settled(self) -> set[str]:
-        """Hashes of all structures that were labelled or could not be."""
-        return {path.stem for path in [*self.all_labels(), *self.all_failures()]}
+        write_json(self.path, asdict(record, dict_factory=entries))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +83,11 @@ class LabelRecord(Origin):
     @classmethod
     def of(cls, info: Mapping[str, Any], path: Path) -> Self:
         """From the entries of a structure that was read from its file."""
-        known = {field.name: info[field.name] for field in fields(cls) if field.name in info}
+        names = {field.name for field in fields(cls)}
         if info.get("chosen_by") == GIVEN:
             # Entries of the user's own file may have the same names and another meaning.
-            known = {key: value for key, value in known.items() if key in _OF_A_GIVEN_LABEL}
+            names = {"round", "role", "chosen_by", "number"}
+        known = {name: info[name] for name in names if name in info}
         return as_record(cls, known | {"hash": path.stem, "energy": info.get(ENERGY)}, path)
 
     @classmethod
@@ -92,14 +96,10 @@ class LabelRecord(Origin):
         try:
             with path.open() as file:
                 file.readline()
-                comment = file.readline()
-            info = read_info(comment)
+                info = read_info(file.readline())
         except (OSError, ValueError) as error:
             raise damaged(path, error) from None
         return cls.of(info, path)
-
-
-_OF_A_GIVEN_LABEL = {field.name for field in fields(Origin)} - {"score", "information"}
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class FailureRecord:
-    """A structure that could not be labelled, with the story of each attempt."""
+    """A structure that could not be labelled, with the story of each attempt, and its origin if it has one."""
 
     hash: str
     attempts: tuple[Attempt, ...]
@@ -125,26 +125,40 @@ class FailureRecord:
         """All attempts."""
         return sum(attempt.seconds for attempt in self.attempts)
 
-    @classmethod
-    def of(cls, atoms: Atoms, attempts: Sequence[Attempt]) -> Self:
-        """The story of a structure that carries its origin, if it has one."""
-        origin = {key: atoms.info.get(key) for key in ("round", "role", "chosen_by")}
-        return cls(structure_hash(atoms), tuple(attempts), **origin)
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        return read_record(path, cls)
+class LabelFiles:
+    """The files of labels in a run directory, by the hash of the structure."""
 
-    def write(self, path: Path) -> None:
-        write_json(path, {key: value for key, value in asdict(self).items() if value is not None})
+    def __init__(self, run: Path) -> None:
+        self.labels = run / "labels"
+        self.quarantine = run / "quarantine"
+        self.locks = self.labels / ".locks"  # held while a label is computed
+
+    def label(self, identity: str) -> Path:
+        return self.labels / f"{identity}.xyz"
+
+    def failure(self, identity: str) -> RecordFile[FailureRecord]:
+        """The record of what could not be labelled, with the structure beside it."""
+        return RecordFile(self.quarantine / f"{identity}.json", FailureRecord)
+
+    # A name with a leading dot is a file that was not completed.
+    def all_labels(self) -> list[Path]:
+        return sorted(self.labels.glob("[!.]*.xyz"))
+
+    def all_failures(self) -> list[Path]:
+        return sorted(self.quarantine.glob("[!.]*.json"))
+
+    def settled(self) -> set[str]:
+        """Hashes of all structures that were labelled or could not be."""
+        return {path.stem for path in [*self.all_labels(), *self.all_failures()]}
 
 
-def read_labelled(path: Path) -> Atoms:
-    """A labelled structure that is what its name says."""
+def read_label(path: Path) -> tuple[Atoms, LabelRecord]:
+    """A labelled structure that is what its name says, and its record."""
     (atoms,) = read_structures(path, labelled=True, own=True)
-    if structure_hash(atoms) != path.stem:
-        raise InputError(f"{path}: was changed, it no longer holds the structure of that name; put the old file back")
-    return atoms
+    same = structure_hash(atoms) == path.stem
+    require(same, f"{path}: was changed, it no longer holds the structure of that name; put the old file back")
+    return atoms, LabelRecord.of(atoms.info, path)
 
 
 def read_info(comment: str) -> dict[str, Any]:
@@ -152,6 +166,4 @@ def read_info(comment: str) -> dict[str, Any]:
     info: dict[str, Any] = key_val_str_to_dict(comment)
     info.pop("Properties", None)
     found = re.search(r'(?:^|\s)hash="?([0-9A-Za-z]+)', comment)
-    if found:
-        info["hash"] = found.group(1)
-    return info
+    return info | ({"hash": found.group(1)} if found else {})

@@ -7,13 +7,14 @@ from pathlib import Path
 from ase import Atoms
 
 from adaptntk.campaign.config import Explore
-from adaptntk.campaign.layout import RoundDirectory, TrajectoryFiles, read_own
+from adaptntk.campaign.layout import RoundDirectory, read_own
 from adaptntk.campaign.records import Explored, TrajectoryRecord
 from adaptntk.campaign.steps.begin import starting_structures
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
 from adaptntk.campaign.steps.learn import load_ntk
 from adaptntk.core.calibration import Calibration
 from adaptntk.data.structures import bare, read_structures, structure_hash, write_structures
+from adaptntk.labelers.record import RecordFile
 from adaptntk.md.dynamics import run_md
 from adaptntk.md.exploration import collect, score_of
 
@@ -69,7 +70,7 @@ class TrajectoryJob:
     name: str
     temperature: float
     seed: int
-    output: TrajectoryFiles
+    output: RecordFile[TrajectoryRecord]
 
 
 def _simulate(driver: Driver, here: RoundDirectory, ntk: Path) -> list[Atoms]:
@@ -84,10 +85,10 @@ def _simulate(driver: Driver, here: RoundDirectory, ntk: Path) -> list[Atoms]:
                 seed = driver.seed(here.number, 100 + len(work))
                 output = here.trajectory(len(work))
                 work.append(TrajectoryJob(ntk, starts[start], name, temperature, seed, output))
-    waiting = [job for job in work if not job.output.record.path.exists()]
+    waiting = [job for job in work if not job.output.path.exists()]
     driver.map(run_trajectory, [(job, config, driver.config.execution.device) for job in waiting], "simulations")
-    here.explored.write(Explored(tuple(job.output.written() for job in work)))
-    return [atoms for job in work for atoms in read_own(job.output.frames)]
+    here.explored.write(Explored(tuple(job.output.get() for job in work)))
+    return [atoms for job in work for atoms in read_own(job.output.structures)]
 
 
 def run_trajectory(job: TrajectoryJob, config: Explore, device: str) -> None:
@@ -101,6 +102,6 @@ def run_trajectory(job: TrajectoryJob, config: Explore, device: str) -> None:
         kept = bare(frame)
         kept.info = {**frame.info, "trajectory": job.name, "temperature": job.temperature}
         frames.append(kept)
-    write_structures(job.output.frames, frames)
+    write_structures(job.output.structures, frames)
     rule, text = (None, None) if found.stopped is None else (found.stopped.rule, found.stopped.text)
-    job.output.record.write(TrajectoryRecord(job.name, job.temperature, found.steps, len(frames), rule, text))
+    job.output.write(TrajectoryRecord(job.name, job.temperature, found.steps, len(frames), rule, text))
