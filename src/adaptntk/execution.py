@@ -26,15 +26,11 @@ def choose_workers(jobs: int, wanted: int | None, device: str) -> int:
     """
     if wanted is not None:
         return max(1, min(wanted, jobs))
-    if device.startswith("cuda") or (device == "auto" and _has_gpu()):
-        return 1
-    return max(1, min(available_cores(), jobs))
-
-
-def _has_gpu() -> bool:
     import torch
 
-    return torch.cuda.is_available()
+    if device.startswith("cuda") or (device == "auto" and torch.cuda.is_available()):
+        return 1
+    return max(1, min(available_cores(), jobs))
 
 
 def available_cores() -> int:
@@ -77,7 +73,9 @@ def open_executor(
     if kind == "serial":
         yield SerialExecutor()
     elif kind == "local":
-        executor = _process_pool(count, threads)
+        # Fresh processes that end when the process that started them does, however that ends.
+        told = threads, os.getpid(), logging.getLogger("adaptntk").level
+        executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start_worker, told)
         try:
             yield executor
         finally:
@@ -93,19 +91,17 @@ def _dask_client(scheduler: str | None, workers: int) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError:
         raise InputError("the executor dask needs the package: pip install adaptntk[dask]") from None
-    if scheduler is not None:
-        try:
-            client = Client(scheduler, timeout=30)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise InputError(f"no Dask scheduler answers at {scheduler} ({type(error).__name__})") from None
-        with client:
+    if scheduler is None:
+        # On loopback, without a web page. One thread each: labels and trainings hold on to their process.
+        how = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
+        with LocalCluster(n_workers=workers, **how) as cluster, Client(cluster) as client:
             yield client
         return
-    # On loopback, without a web page. One thread each: labels and trainings hold on to their process.
-    with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    try:
+        client = Client(scheduler, timeout=30)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise InputError(f"no Dask scheduler answers at {scheduler} ({type(error).__name__})") from None
+    with client:
         yield client
 
 
@@ -129,21 +125,11 @@ def run_limited(threads: int, function: Callable[..., Result], *arguments: Any) 
         return function(*arguments)
 
 
-def _process_pool(workers: int, threads: int) -> ProcessPoolExecutor:
-    """Fresh processes that end when the process that started them does, however that ends."""
-    return ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(threads, os.getpid(), logging.getLogger("adaptntk").level),
-    )
-
-
 def run_jobs(function: Callable[[Job], Result], jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result]]:
     """Each job and its result, in the order in which they end.
 
-    Workers are fresh processes that share the cores evenly; they end when the process that started them does, however
-    that ends. The first failure is raised, and jobs that have not begun are given up.
+    Workers are fresh processes that share the cores evenly. The first failure is raised, and jobs that have not begun
+    are given up.
     """
     if workers <= 1 or len(jobs) <= 1:
         for job in jobs:

@@ -68,24 +68,18 @@ def check_folder(folder: str | Path) -> None:
 def locked(folder: str | Path, wait: bool = False, name: str = ".lock") -> Iterator[None]:
     """Keep everyone else out of a folder for as long as this lasts; the system lets go when a process dies.
 
-    Where the file system has no locks, a marker file stands in. One that a broken machine left behind has to be
-    removed by hand.
-
-    Args:
-        wait: for whoever is there, instead of refusing.
-        name: of the lock, where a folder has several.
+    ``wait`` for whoever is there, instead of refusing. Where the file system has no locks, a marker file stands in; one
+    that a broken machine left behind has to be removed by hand.
     """
     lock = FileLock(make_folder(folder) / name)
     try:
-        lock.acquire(blocking=wait)
+        held = lock.acquire(blocking=wait)
     except Timeout:
         raise InputError(f"{folder}: another process is working there; wait for it or stop it") from None
     except (OSError, NotImplementedError) as error:
         raise InputError(f"cannot lock {folder}: {getattr(error, 'strerror', None) or error}") from None
-    try:
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 def is_locked(folder: str | Path) -> bool | None:
@@ -143,8 +137,7 @@ def as_record(kind: type[Record], content: Any, path: Path) -> Record:
     from pydantic import ValidationError  # takes long to import, and most that write files read no records
 
     try:
-        found: Record = _validator(kind).validate_python(content)  # type: ignore[arg-type]
-        return found
+        return _validator(kind).validate_python(content)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "content"
