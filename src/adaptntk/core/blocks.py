@@ -29,14 +29,15 @@ class Blocks(Protocol):
     def shape(self) -> tuple[int, int, int]:
         """Structures, rows of each, width of the rows."""
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return self.shape[0]
 
     def __getitem__(self, key: slice | Tensor) -> Tensor:
         """The blocks of a range, or of a list of numbers: (structures, rows, width)."""
 
 
 @dataclass(frozen=True)
-class TensorBlocks:
+class TensorBlocks(Blocks):
     """Blocks in memory."""
 
     tensor: Tensor
@@ -44,18 +45,13 @@ class TensorBlocks:
 
     def __post_init__(self) -> None:
         if self.tensor.ndim != 3 or not 1 <= self.asked <= self.tensor.shape[1]:
-            raise InputError(
-                f"features must be blocks of at least {self.asked} rows, not an array of shape "
-                f"{tuple(self.tensor.shape)}"
-            )
+            shape = tuple(self.tensor.shape)
+            raise InputError(f"features must be blocks of at least {self.asked} rows, not an array of shape {shape}")
 
     @property
     def shape(self) -> tuple[int, int, int]:
         structures, rows, width = self.tensor.shape
         return structures, rows, width
-
-    def __len__(self) -> int:
-        return len(self.tensor)
 
     def __getitem__(self, key: slice | Tensor) -> Tensor:
         return self.tensor[key]
@@ -65,11 +61,9 @@ def as_blocks(features: Tensor | Blocks) -> Blocks:
     """Blocks as they are; a matrix is one row for each structure."""
     if not isinstance(features, Tensor):
         return features
-    if features.ndim == 2:
-        return TensorBlocks(features[:, None])
-    if features.ndim == 3:
-        return TensorBlocks(features)
-    raise InputError(f"features must be rows or blocks of rows, not an array of shape {tuple(features.shape)}")
+    if features.ndim not in (2, 3):
+        raise InputError(f"features must be rows or blocks of rows, not an array of shape {tuple(features.shape)}")
+    return TensorBlocks(features if features.ndim == 3 else features[:, None])
 
 
 def join(first: Blocks, second: Tensor) -> TensorBlocks:

@@ -4,12 +4,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import optimize
 
+from adaptntk.core.metrics import Array
 from adaptntk.errors import InputError
-
-Array = NDArray[np.float64]
 
 REPORTED_COVERAGES = (0.8, 0.9, 0.95)
 # Fewer structures bound nothing at 90 %, and leave five to each half of the cross-fit.
@@ -47,19 +45,16 @@ def fit_variance(variance: Array, errors: Array) -> VarianceCalibration:
         slope = 1 / s2 - e2 / s2**2
         return float(np.mean(np.log(s2) + e2 / s2)), np.array([np.mean(slope * u), np.mean(slope)])
 
+    bounds = [(0.0, 1e6), (1e-10, 1e6)]
     starts = [(share, 1 - share) for share in (0.02, 0.5, 0.98)]
-    fits = [
-        optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[(0.0, 1e6), (1e-10, 1e6)])
-        for start in starts
-    ]
+    fits = [optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
     best = min(fits, key=lambda fit: float(fit.fun)).x
     return VarianceCalibration(float(best[0]) * unit_e / unit_u, math.sqrt(float(best[1]) * unit_e))
 
 
 def cross_fitted_sigma(variance: Array, errors: Array, rng: np.random.Generator) -> Array:
     """Sigma of each half of the structures from the calibration of the other half: nothing grades itself."""
-    order = rng.permutation(len(errors))
-    halves = np.array_split(order, 2)
+    halves = np.array_split(rng.permutation(len(errors)), 2)
     sigma = np.empty_like(errors)
     for fitted, held_out in (halves, halves[::-1]):
         sigma[held_out] = fit_variance(variance[fitted], errors[fitted]).sigma(variance[held_out])
@@ -69,8 +64,7 @@ def cross_fitted_sigma(variance: Array, errors: Array, rng: np.random.Generator)
 def conformal_quantile(scores: Array, coverage: float) -> float:
     """The split-conformal threshold: a new exchangeable score stays below it with at least this probability.
 
-    It is the ``ceil((n + 1) coverage)``-th smallest of the n calibration scores, and infinite when n is too
-    small for the coverage asked for.
+    The ``ceil((n + 1) coverage)``-th smallest of the n calibration scores; infinite when n is too small for it.
     """
     check_coverage(coverage)
     rank = math.ceil((len(scores) + 1) * coverage)
@@ -131,10 +125,10 @@ class Calibration:
     def error_bound(self, variance: Array, coverage: float) -> Array:
         """The force error of a new structure is below this with about the stated probability.
 
-        On average over structures drawn like the calibration set; not for each one, and not for structures
-        of another kind. The guarantee of split-conformal bounds is exact for a sigma fixed beforehand. Here
-        each half of the set is compared with the sigma of the other half and the bound uses the sigma of
-        both: nearly the same, two parameters being shared by tens of structures or more.
+        On average over structures drawn like the calibration set; not for each one, and not for structures of another
+        kind. The guarantee of split-conformal bounds is exact for a sigma fixed beforehand. Here each half of the set
+        is compared with the sigma of the other half and the bound uses the sigma of both: nearly the same, two
+        parameters being shared by tens of structures or more.
         """
         return self.forces.sigma(variance) * conformal_quantile(self.ratios, coverage)
 

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
+from adaptntk.core.metrics import Array
 from adaptntk.errors import InputError
 
-Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 # Ridges relative to the number of structures.
 RIDGES = (0.001, 0.01, 0.1, 1.0)
@@ -22,14 +23,8 @@ class LogErrorRegression:
 
     Covariates that are ``monotone`` have weights that are not negative: more of them never means less error. Those
     that are ``open_ended`` count wherever they lead. The others count only within the range on which they were fitted:
-    beyond it they are taken to be at its edge, because a weight found in the middle says nothing there.
-
-    Args:
-        means, spreads, lowest, highest: of the covariates c over the structures it was fitted on.
-        weights: one per covariate.
-        open_ended: which covariates are not clipped.
-        intercept: the mean of log e.
-        ridge: the strength of the ridge, which cross-validation chose.
+    beyond it they are taken to be at its edge, because a weight found in the middle says nothing there. ``intercept``
+    is the mean of log e, ``ridge`` what cross-validation chose.
     """
 
     means: Array
@@ -37,7 +32,7 @@ class LogErrorRegression:
     lowest: Array
     highest: Array
     weights: Array
-    open_ended: NDArray[np.bool_]
+    open_ended: Flags
     intercept: float
     ridge: float
 
@@ -50,19 +45,25 @@ class LogErrorRegression:
         open_ended: Sequence[bool],
         rng: np.random.Generator,
     ) -> "LogErrorRegression":
-        """Fit on labelled structures, one row of covariates each."""
+        """On labelled structures, one row of covariates each."""
         if len(errors) < 2 * FOLDS:
             raise InputError(f"the error model needs at least {2 * FOLDS} labelled structures, not {len(errors)}")
         target = np.log(np.maximum(errors, 1e-12 * errors.max()))
         masks = np.array(monotone, dtype=bool), np.array(open_ended, dtype=bool)
         folds = np.array_split(rng.permutation(len(target)), FOLDS)
-        losses = [_held_out_loss(covariates, target, masks, folds, ridge) for ridge in RIDGES]
-        return cls.solve(covariates, target, masks, RIDGES[int(np.argmin(losses))])
+
+        def held_out_loss(ridge: float) -> float:
+            total = 0.0
+            for held_out in folds:
+                kept = np.setdiff1d(np.arange(len(target)), held_out)
+                fitted = cls.solve(covariates[kept], target[kept], masks, ridge)
+                total += float(np.sum((np.log(fitted.predict(covariates[held_out])) - target[held_out]) ** 2))
+            return total / len(target)
+
+        return cls.solve(covariates, target, masks, min(RIDGES, key=held_out_loss))
 
     @classmethod
-    def solve(
-        cls, covariates: Array, target: Array, masks: tuple[NDArray[np.bool_], NDArray[np.bool_]], ridge: float
-    ) -> "LogErrorRegression":
+    def solve(cls, covariates: Array, target: Array, masks: tuple[Flags, Flags], ridge: float) -> "LogErrorRegression":
         """Bounded least squares for one ridge; rows ``sqrt(ridge n) I`` below the covariates are the ridge."""
         monotone, open_ended = masks
         means, spreads = covariates.mean(axis=0), np.maximum(covariates.std(axis=0), 1e-12)
@@ -79,19 +80,3 @@ class LogErrorRegression:
         """The expected error, the exponential of the regression: a standard deviation up to a factor."""
         inside = np.where(self.open_ended, covariates, np.clip(covariates, self.lowest, self.highest))
         return np.exp(self.intercept + ((inside - self.means) / self.spreads) @ self.weights)
-
-
-def _held_out_loss(
-    covariates: Array,
-    target: Array,
-    masks: tuple[NDArray[np.bool_], NDArray[np.bool_]],
-    folds: Sequence[NDArray[np.int64]],
-    ridge: float,
-) -> float:
-    """Mean squared error of the regression on folds it was not fitted on."""
-    total = 0.0
-    for held_out in folds:
-        kept = np.setdiff1d(np.arange(len(target)), held_out)
-        fitted = LogErrorRegression.solve(covariates[kept], target[kept], masks, ridge)
-        total += float(np.sum((np.log(fitted.predict(covariates[held_out])) - target[held_out]) ** 2))
-    return total / len(target)

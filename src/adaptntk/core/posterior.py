@@ -1,17 +1,16 @@
 """The uncertainty: a regularised Mahalanobis distance from the training rows.
 
 With training rows ``Phi`` (n x p), ``F = Phi^T Phi`` and ``C = F + lam I``, the score of a query row is the
-paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``; of a structure with several rows, it is the sum over
-those asked about. Woodbury's identity gives the same number in the n-dimensional
-dual form, ``U(x) = k(x,x) - k_x^T (K + lam I)^-1 k_x`` with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the
-first form, `DualPosterior` the second, for rows wider than there are training structures.
+paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``; of a structure with several rows, it is the sum over those asked about.
+Woodbury's identity gives the same number in the n-dimensional dual form, ``U(x) = k(x,x) - k_x^T (K + lam I)^-1 k_x``
+with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the first form, `DualPosterior` the second, for rows wider than there
+are training structures.
 
-Both separate one costly factorisation, in float64 (in float32 it fails for small ``lam``), from cheap
-queries, and both are values: conditioning on new rows returns a new object.
+Both separate one costly factorisation, in float64 (in float32 it fails for small ``lam``), from cheap queries, and both
+are values: conditioning on new rows returns a new object.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,25 +24,6 @@ from adaptntk.errors import IndefiniteMatrixError, InputError
 _COLUMN_BLOCK = 2**16
 
 
-class FeaturePosterior(Protocol):
-    """What both forms of the posterior offer."""
-
-    @property
-    def lam(self) -> float: ...
-
-    def variance(self, queries: Tensor | Blocks) -> Tensor:
-        """``U(x)`` of every structure; a matrix of rows is one row for each."""
-
-    def covariance(self, a: Tensor, b: Tensor) -> Tensor:
-        """The cross terms ``U(x, z) = lam phi(x)^T C^-1 phi(z)`` for rows x of ``a`` and z of ``b``."""
-
-    def representers(self, rows: Tensor) -> Tensor:
-        """Rows ``y(z)`` such that ``U(x, z) = phi(x) . y(z)`` for any x."""
-
-    def condition(self, features: Tensor | Blocks) -> "FeaturePosterior":
-        """The posterior after all these rows joined the training set; no labels are needed."""
-
-
 @dataclass(frozen=True)
 class Posterior:
     """Primal form: ``C = F + lam I`` and its Cholesky factor, p x p."""
@@ -55,41 +35,42 @@ class Posterior:
     @classmethod
     def fit(cls, features: Tensor | Blocks, lam: float) -> "Posterior":
         """Factorise ``F + lam I`` over all rows of the training structures."""
-        rows = all_rows(features)
-        _check(rows, lam)
-        rows = rows.double()
+        rows = _checked(all_rows(features), lam).double()
         matrix = rows.T @ rows
         matrix.diagonal().add_(lam)
         return cls(matrix, _cholesky(matrix, lam), lam)
 
     def whiten(self, queries: Tensor) -> Tensor:
         """Rows ``w(x) = sqrt(lam) L^-1 phi(x)``, so that ``U(x, z) = w(x) . w(z)``."""
-        _check(queries, self.lam)
-        solved = torch.linalg.solve_triangular(self.factor, queries.double().T, upper=False)
-        return solved.T * self.lam**0.5
+        rows = _checked(queries, self.lam).double()
+        return torch.linalg.solve_triangular(self.factor, rows.T, upper=False).T * self.lam**0.5
 
     def variance(self, queries: Tensor | Blocks) -> Tensor:
+        """``U(x)`` of every structure; a matrix of rows is one row for each."""
         return sum_over_asked(as_blocks(queries), lambda rows: self.whiten(rows).square().sum(1))
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
+        """The cross terms ``U(x, z) = lam phi(x)^T C^-1 phi(z)`` for rows x of ``a`` and z of ``b``."""
         return self.whiten(a) @ self.whiten(b).T
 
     def representers(self, rows: Tensor) -> Tensor:
-        """``y(z) = lam C^-1 phi(z)``."""
+        """Rows ``y(z) = lam C^-1 phi(z)``, such that ``U(x, z) = phi(x) . y(z)`` for any x."""
         whitened = self.whiten(rows).T
         return torch.linalg.solve_triangular(self.factor.T, whitened, upper=True).T * self.lam**0.5
 
     def condition(self, features: Tensor | Blocks) -> "Posterior":
-        """Eq. 6-8: ``C`` gains ``rows^T rows``. Refactorised rather than updated: nothing accumulates."""
-        rows = all_rows(features)
-        _check(rows, self.lam)
-        matrix = self.covariance_matrix + rows.double().T @ rows.double()
+        """After all these rows joined the training set; no labels are needed. Eq. 6-8: ``C`` gains ``rows^T rows``.
+
+        Refactorised rather than updated: nothing accumulates.
+        """
+        rows = _checked(all_rows(features), self.lam).double()
+        matrix = self.covariance_matrix + rows.T @ rows
         return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
 
 
 @dataclass(frozen=True)
 class DualPosterior:
-    """Dual form: the training rows themselves and the Cholesky factor of ``K + lam I``, n x n."""
+    """Dual form: the training rows themselves and the Cholesky factor of ``K + lam I``, n x n; see `Posterior`."""
 
     rows: Tensor
     factor: Tensor
@@ -98,22 +79,21 @@ class DualPosterior:
     @classmethod
     def fit(cls, features: Tensor | Blocks, lam: float) -> "DualPosterior":
         """Factorise ``K + lam I`` over all rows of the training structures, however wide."""
-        rows = all_rows(features)
-        _check(rows, lam)
+        rows = _checked(all_rows(features), lam)
         matrix = inner_products(rows, rows)
         matrix.diagonal().add_(lam)
         return cls(rows, _cholesky(matrix, lam), lam)
 
     def explained(self, queries: Tensor) -> Tensor:
         """Rows ``v(x) = L^-1 k_x``: what the training rows explain, ``U(x, z) = k(x, z) - v(x) . v(z)``."""
-        _check(queries, self.lam)
-        cross = inner_products(self.rows, queries)
+        cross = inner_products(self.rows, _checked(queries, self.lam))
         return torch.linalg.solve_triangular(self.factor, cross, upper=False).T
 
     def variance(self, queries: Tensor | Blocks) -> Tensor:
-        return sum_over_asked(
-            as_blocks(queries), lambda rows: squared_norms(rows) - self.explained(rows).square().sum(1)
-        )
+        def of_rows(rows: Tensor) -> Tensor:
+            return squared_norms(rows) - self.explained(rows).square().sum(1)
+
+        return sum_over_asked(as_blocks(queries), of_rows)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return inner_products(a, b) - self.explained(a) @ self.explained(b).T
@@ -125,10 +105,12 @@ class DualPosterior:
         """``y(z) = phi(z) - Phi^T (K + lam I)^-1 k_z``."""
         weights = torch.linalg.solve_triangular(self.factor.T, self.explained(rows).T, upper=True)
         result = rows.to(torch.float64, copy=True)
-        for start in range(0, rows.shape[1], _COLUMN_BLOCK):
-            columns = slice(start, start + _COLUMN_BLOCK)
-            result[:, columns] -= weights.T @ self.rows[:, columns].double()
+        for left, known in zip(result.split(_COLUMN_BLOCK, 1), self.rows.split(_COLUMN_BLOCK, 1), strict=True):
+            left -= weights.T @ known.double()
         return result
+
+
+FeaturePosterior = Posterior | DualPosterior
 
 
 class RidgePath:
@@ -141,10 +123,8 @@ class RidgePath:
 
     def __init__(self, features: Tensor | Blocks) -> None:
         self.structures = len(features)
-        self.rows = all_rows(features)
-        _check(self.rows, 1.0)
-        self.dual = self.rows.shape[0] < self.rows.shape[1]
-        rows = self.rows
+        self.rows = rows = _checked(all_rows(features), 1.0)
+        self.dual = rows.shape[0] < rows.shape[1]
         matrix = inner_products(rows, rows) if self.dual else rows.double().T @ rows.double()
         eigenvalues, self.vectors = torch.linalg.eigh(matrix)
         self.eigenvalues = eigenvalues.clamp_min(0.0)
@@ -161,8 +141,7 @@ class RidgePath:
     def variances(self, queries: Tensor | Blocks, lams: list[float]) -> Tensor:
         """One row of scores per value of ``lam``."""
         blocks = as_blocks(queries)
-        rows = asked_rows(blocks[:], blocks.asked)
-        _check(rows, min(lams))
+        rows = _checked(asked_rows(blocks[:], blocks.asked), min(lams))
         if self.dual:
             loadings = (self.vectors.T @ inner_products(self.rows, rows)).square()
             prior = squared_norms(rows)
@@ -173,11 +152,10 @@ class RidgePath:
         return scores.view(len(lams), len(blocks), blocks.asked).sum(2)
 
 
-def fit_posterior(features: Tensor | Blocks, lam: float) -> Posterior | DualPosterior:
+def fit_posterior(features: Tensor | Blocks, lam: float) -> FeaturePosterior:
     """The form whose matrix is smaller: primal for sketched rows, dual for full gradients."""
     count, width = all_rows(features).shape
-    wide = width > max(count, 4096)
-    return DualPosterior.fit(features, lam) if wide else Posterior.fit(features, lam)
+    return (DualPosterior if width > max(count, 4096) else Posterior).fit(features, lam)
 
 
 def sequential_variances(posterior: FeaturePosterior, picks: Tensor | Blocks) -> Tensor:
@@ -208,28 +186,28 @@ def principal_plane(rows: Tensor) -> NDArray[np.float64]:
         eigenvalues, vectors = torch.linalg.eigh(inner_products(centred, centred))
         plane = vectors[:, -2:] * eigenvalues[-2:].clamp_min(0.0).sqrt()
     else:
-        plane = centred.double() @ torch.linalg.eigh(centred.double().T @ centred.double())[1][:, -2:]
+        centred = centred.double()
+        plane = centred @ torch.linalg.eigh(centred.T @ centred)[1][:, -2:]
     return plane.flip(1).cpu().numpy()
 
 
 def inner_products(a: Tensor, b: Tensor) -> Tensor:
     """``a b^T`` in float64 without a float64 copy of wide rows."""
     total = torch.zeros(a.shape[0], b.shape[0], dtype=torch.float64, device=a.device)
-    for start in range(0, a.shape[1], _COLUMN_BLOCK):
-        columns = slice(start, start + _COLUMN_BLOCK)
-        total += a[:, columns].double() @ b[:, columns].double().T
+    for left, right in zip(a.split(_COLUMN_BLOCK, 1), b.split(_COLUMN_BLOCK, 1), strict=True):
+        total += left.double() @ right.double().T
     return total
 
 
 def squared_norms(rows: Tensor) -> Tensor:
     """``k(x, x)`` of every row, in float64."""
     total = torch.zeros(rows.shape[0], dtype=torch.float64, device=rows.device)
-    for start in range(0, rows.shape[1], _COLUMN_BLOCK):
-        total += rows[:, start : start + _COLUMN_BLOCK].double().square().sum(1)
+    for part in rows.split(_COLUMN_BLOCK, 1):
+        total += part.double().square().sum(1)
     return total
 
 
-def _check(rows: Tensor, lam: float) -> None:
+def _checked(rows: Tensor, lam: float) -> Tensor:
     if rows.ndim != 2:
         raise InputError(f"features must be a matrix of rows, not an array of shape {tuple(rows.shape)}")
     if not 0 < lam < float("inf"):
@@ -238,6 +216,7 @@ def _check(rows: Tensor, lam: float) -> None:
     if not torch.isfinite(rows.sum()) and not torch.isfinite(rows).all():
         bad = (~torch.isfinite(rows).all(dim=1)).nonzero()[0].item()
         raise InputError(f"features of row {bad} are not finite")
+    return rows
 
 
 def _cholesky(matrix: Tensor, lam: float) -> Tensor:

@@ -4,14 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import fit_variance
+from adaptntk.core.metrics import Array
 from adaptntk.core.posterior import RidgePath
 from adaptntk.errors import InputError
-
-Array = NDArray[np.float64]
 
 PRIOR_ALPHA = 1e-4
 ALPHA_GRID = tuple(float(10.0**exponent) for exponent in np.arange(-8, -0.75, 0.5))
@@ -53,9 +51,9 @@ def choose_ridge(
     """Choose ``alpha = lam n / tr(F)``.
 
     A hundred validation structures alone would choose almost anything, so ``spearman`` and ``nll`` start from
-    ``prior_alpha`` and leave it only when the best value of the grid improves the criterion by more than one
-    bootstrap standard error of the improvement, and only as far as needed: of all values within one standard
-    error of the best, the nearest to the prior is taken. ``effective_dimension`` needs no labels.
+    ``prior_alpha`` and leave it only when the best value of the grid improves the criterion by more than one bootstrap
+    standard error of the improvement, and only as far as needed: of all values within one standard error of the best,
+    the nearest to the prior is taken. ``effective_dimension`` needs no labels.
 
     Args:
         variances: scores of the validation structures for a list of ``lam``, one row each.

@@ -13,7 +13,7 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
-from adaptntk.core.sketch.registry import make_sketch, sketch_spec
+from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.features.estimate import Estimate, seconds_of
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, check_normalisation, size_powers
@@ -127,7 +127,7 @@ class EnergyGradients(FeatureMap):
         return Estimate(len(structures), parameters, seconds, memory, advice, remark)
 
     def spec(self, potential: Potential) -> dict[str, Any]:
-        sketch = sketch_spec(self.sketch, parameter_count(potential))
+        sketch = self.sketch.spec(parameter_count(potential))
         return {"map": self.name, "normalise": self.normalise, "sketch": sketch}
 
     def summary(self, potential: Potential) -> str:

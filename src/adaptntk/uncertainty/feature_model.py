@@ -15,7 +15,7 @@ from adaptntk.core.posterior import DualPosterior, Posterior, fit_posterior
 from adaptntk.core.ridge import RidgeChoice
 from adaptntk.core.selection.problem import Constraints, Problem
 from adaptntk.core.selection.registry import select
-from adaptntk.core.sketch.quality import HalfBlocks, SketchAdvice, jaccard, sketch_halves
+from adaptntk.core.sketch.quality import SketchAdvice, halves, jaccard
 from adaptntk.data.structure_file import structure_hashes
 from adaptntk.errors import InputError
 from adaptntk.features.extraction import extract_blocks
@@ -115,8 +115,7 @@ class FeatureModel:
         # Distances differ between the halves: the same separation might leave too few candidates in one.
         constraints = dataclasses.replace(constraints, min_separation=0.0)
         batches = []
-        for half in sketch_halves(candidates.shape[2]):
-            training, pool = HalfBlocks(self.blocks, half), HalfBlocks(candidates, half)
+        for training, pool in zip(halves(self.blocks), halves(candidates), strict=True):
             posterior = fit_posterior(training, self.ridge.lam)
             problem = Problem.of_features(posterior, training, pool, count, constraints)
             batches.append(select("adaptntk", problem).indices)

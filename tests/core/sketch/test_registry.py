@@ -1,7 +1,7 @@
 import pytest
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
-from adaptntk.core.sketch.registry import SKETCHES, make_sketch, sketch_spec
+from adaptntk.core.sketch.registry import SKETCHES, make_sketch
 from adaptntk.errors import InputError
 
 
@@ -9,7 +9,7 @@ def test_sketches_by_name():
     for kind in SKETCHES:
         sketch = make_sketch(kind, 64, 3)
         assert sketch.kind == kind
-        assert make_sketch(**sketch_spec(sketch, 100)) == sketch
+        assert make_sketch(**sketch.spec(100)) == sketch
     assert make_sketch("srht", 64, 3) != make_sketch("sparse", 64, 3)
     assert make_sketch("srht", 64, 3) != make_sketch("srht", 64, 4)
     assert make_sketch("gaussian", 64, 3) == GaussianSketch(64, 3)

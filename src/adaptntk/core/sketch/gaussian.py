@@ -2,7 +2,7 @@
 
 The sketch ``phi~ = S phi`` with independent ``S_ij ~ N(0, 1/p)`` keeps the uncertainty of every query
 within ``eps (lam + U)`` once ``p >= C eps^-2 (d_lam + log(m/delta))`` (the paper's theorem; ``d_lam`` is the
-effective dimension of ``theory.py``). S has p x P entries, 1.5 GB for the paper's network, so it is never
+effective dimension). S has p x P entries, 1.5 GB for the paper's network, so it is never
 stored in a file: entry (i, j) is a pure function of (seed, i, j), and any part of S can be drawn at any time.
 
 That function must give the same bits everywhere, or a ``.ntk`` fitted on one machine would be worthless on
@@ -13,8 +13,9 @@ distribution: numbers up to 4.3, with unit variance, and all that the theorem as
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from functools import cache
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,30 +35,57 @@ _TABLE_SHA256 = "8babbcaf96568f10165a1eab530c0e5c92d04de96761b6dbb3dadfa94baba37
 _DRAW_COLUMNS = 1024
 
 
-class Sketch(Protocol):
-    """A linear map of gradient rows, applied a range of columns at a time."""
+class Sketch(ABC):
+    """A linear map of gradient rows, applied a range of columns at a time.
+
+    Args:
+        dim: p, the dimension of the projected rows; must be even.
+        seed: which S.
+    """
 
     kind: str
-    seed: int
+
+    def __init__(self, dim: int = 512, seed: int = 0) -> None:
+        if dim < 2 or dim % 2:
+            raise InputError(f"the sketch dimension must be even and at least 2, not {dim}")
+        self._dim, self.seed = dim, seed
 
     def dim(self, parameters: int) -> int:
         """The width of the projected rows when the gradient has this many parameters."""
+        return self._dim
 
+    @abstractmethod
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
-        """Contribution of the gradient columns ``start, start + 1, ...`` to the projected rows."""
+        """``S[:, start:start + width] rows^T``, transposed: what these columns of gradients contribute."""
 
     def fits(self, parameters: int) -> bool:
         """Whether the sketch is kept once drawn, for rows of this many parameters."""
+        return True
 
+    @abstractmethod
     def memory(self, parameters: int) -> int:
         """Bytes held while rows of this many parameters are projected."""
 
+    def spec(self, parameters: int) -> dict[str, Any]:
+        """What must be written down to build the same sketch again."""
+        return {"kind": self.kind, "dim": self.dim(parameters), "seed": self.seed}
 
-class NoSketch:
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and (self._dim, self.seed) == (other._dim, other.seed)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._dim}, seed={self.seed})"
+
+
+class NoSketch(Sketch):
     """Keep the full gradient: for the exact scores in dual form."""
 
     kind = "none"
-    seed = 0
+
+    def __init__(self) -> None:
+        self._dim, self.seed = 0, 0
 
     def dim(self, parameters: int) -> int:
         return parameters
@@ -67,47 +95,34 @@ class NoSketch:
             raise InputError("full gradients cannot be accumulated from parts")
         return rows
 
-    def fits(self, parameters: int) -> bool:
-        return True
-
     def memory(self, parameters: int) -> int:
         return 0
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NoSketch)
-
-    __hash__ = None  # type: ignore[assignment]
+    def __repr__(self) -> str:
+        return "NoSketch()"
 
 
-class GaussianSketch:
+class GaussianSketch(Sketch):
     """``S_ij ~ N(0, 1/p)``, the same on every machine, device and thread count for one seed.
 
     A sketch of a smaller p is, up to the scale, the first rows of a larger one.
 
     Args:
-        dim: p, the dimension of the projected rows; must be even.
-        seed: which S.
-        memory_budget: bytes up to which S is kept once drawn; what does not fit is drawn anew for each
-            batch of rows.
+        dim, seed: see `Sketch`.
+        memory_budget: bytes up to which S is kept once drawn; what does not fit is drawn anew for each batch of rows.
     """
 
     kind = "gaussian"
 
     def __init__(self, dim: int = 512, seed: int = 0, memory_budget: int = DEFAULT_BUDGET) -> None:
-        if dim < 2 or dim % 2:
-            raise InputError(f"the sketch dimension must be even and at least 2, not {dim}")
+        super().__init__(dim, seed)
         if dim > _ROWS_PER_GROUP:
             raise InputError(f"the sketch dimension must be at most {_ROWS_PER_GROUP}, not {dim}")
-        self._dim = dim
-        self.seed = seed
         self.memory_budget = memory_budget
         self._kept: dict[tuple[int, int, torch.device], Tensor] = {}
 
-    def dim(self, parameters: int) -> int:
-        return self._dim
-
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
-        """``S[:, start:start + width] rows^T``, transposed; products in the rows' dtype, summed in float64."""
+        """Products in the rows' dtype, summed in float64."""
         total = torch.zeros(rows.shape[0], self._dim, dtype=torch.float64, device=rows.device)
         step = self._block_columns()
         width = rows.shape[1]
@@ -139,21 +154,12 @@ class GaussianSketch:
 
     def _block(self, first: int, last: int, device: torch.device) -> Tensor:
         key = (first, last, device)
-        block = self._kept.get(key)
-        if block is None:
-            block = self.normals(first, last, device)
-            held = sum(kept.nbytes for kept in self._kept.values())
-            if held + block.nbytes <= self.memory_budget:
-                self._kept[key] = block
+        if key in self._kept:
+            return self._kept[key]
+        block = self.normals(first, last, device)
+        if block.nbytes + sum(kept.nbytes for kept in self._kept.values()) <= self.memory_budget:
+            self._kept[key] = block
         return block
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GaussianSketch) and (self._dim, self.seed) == (other._dim, other.seed)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"GaussianSketch({self._dim}, seed={self.seed})"
 
 
 def _normal_columns(seed: int, dim: int, start: int, stop: int, device: torch.device) -> Tensor:

@@ -32,10 +32,10 @@ def jaccard(a: list[int], b: list[int]) -> float:
 
 @dataclass(frozen=True)
 class SketchAdvice:
-    """How good the sketch is on the queries it was measured on, and what a better one would cost.
+    """How good the sketch is on some queries, and what a better one would cost.
 
-    ``error`` is the largest ``|U~ - U|/(lam + U)``; ``reference`` says against what it was measured:
-    ``exact`` (full gradients) or ``split`` (two halves of the sketch against each other).
+    ``error`` is the largest ``|U~ - U|/(lam + U)``; ``reference`` is what it was measured against: ``exact`` (full
+    gradients) or ``split`` (two halves of the sketch against each other).
     """
 
     dim: int
@@ -46,14 +46,12 @@ class SketchAdvice:
 
     def dim_for(self, eps: float) -> int:
         """The p at which the largest error would be ``eps``: it falls as ``1/sqrt(p)``. A multiple of 128."""
-        needed = self.dim * (self.error / eps) ** 2
-        return max(128, 128 * math.ceil(needed / 128))
+        return max(128, 128 * math.ceil(self.dim * (self.error / eps) ** 2 / 128))
 
 
 def advice_from_exact(sketched: Tensor, exact: Tensor, lam: float, dim: int) -> SketchAdvice:
     """Compare with scores from full gradients."""
-    error = sketch_error(sketched, exact, lam)
-    return _advice(error, rank_correlation(sketched, exact), dim, "exact")
+    return _advice(sketch_error(sketched, exact, lam), rank_correlation(sketched, exact), dim, "exact")
 
 
 def advice_from_halves(features: Blocks, queries: Blocks, lam: float) -> SketchAdvice:
@@ -64,22 +62,18 @@ def advice_from_halves(features: Blocks, queries: Blocks, lam: float) -> SketchA
     variance of the error at p: hence the factor 1/2. What both halves have in common (a bias when p is
     not large beside the effective dimension) cannot be seen this way.
     """
-    dim = features.shape[2]
-    scores = [
-        RidgePath(HalfBlocks(features, half)).variances(HalfBlocks(queries, half), [lam])[0]
-        for half in sketch_halves(dim)
-    ]
-    mean = (scores[0] + scores[1]) / 2
-    error = (scores[0] - scores[1]).abs() / (2 * (lam + mean))
-    return _advice(error, rank_correlation(scores[0], scores[1]), dim, "split")
+    pairs = zip(halves(features), halves(queries), strict=True)
+    first, second = (RidgePath(rows).variances(asked, [lam])[0] for rows, asked in pairs)
+    error = (first - second).abs() / (2 * (lam + (first + second) / 2))
+    return _advice(error, rank_correlation(first, second), features.shape[2], "split")
 
 
 @dataclass(frozen=True)
-class HalfBlocks:
+class HalfBlocks(Blocks):
     """Blocks under half of the sketch, read when they are used: half of the columns are a sketch of its own."""
 
     blocks: Blocks
-    columns: slice
+    first: int
 
     @property
     def asked(self) -> int:
@@ -88,19 +82,16 @@ class HalfBlocks:
     @property
     def shape(self) -> tuple[int, int, int]:
         structures, rows, width = self.blocks.shape
-        return structures, rows, len(range(*self.columns.indices(width)))
-
-    def __len__(self) -> int:
-        return len(self.blocks)
+        return structures, rows, width // 2
 
     def __getitem__(self, key: slice | Tensor) -> Tensor:
         """The columns, rescaled: ``S_ij ~ N(0, 1/p)`` was drawn for p, the half needs ``N(0, 2/p)``."""
-        return self.blocks[key][..., self.columns] * math.sqrt(2.0)
+        return self.blocks[key][..., self.first : self.first + self.shape[2]] * math.sqrt(2.0)
 
 
-def sketch_halves(dim: int) -> tuple[slice, slice]:
-    """The columns of two independent sketches out of one."""
-    return slice(0, dim // 2), slice(dim // 2, 2 * (dim // 2))
+def halves(blocks: Blocks) -> tuple[HalfBlocks, HalfBlocks]:
+    """Blocks under two independent sketches out of one."""
+    return HalfBlocks(blocks, 0), HalfBlocks(blocks, blocks.shape[2] // 2)
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:

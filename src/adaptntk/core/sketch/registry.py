@@ -1,7 +1,6 @@
 """The sketches by name."""
 
 from collections.abc import Callable
-from typing import Any
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.structured import SparseSignSketch, SRHTSketch
@@ -22,8 +21,3 @@ def make_sketch(kind: str, dim: int, seed: int = 0, memory_budget: int = DEFAULT
     if kind not in _SKETCHES:
         raise InputError(f"unknown sketch {kind!r}: choose one of {', '.join(SKETCHES)}")
     return _SKETCHES[kind](dim, seed, memory_budget)
-
-
-def sketch_spec(sketch: Sketch, parameters: int) -> dict[str, Any]:
-    """What must be written down to build the same sketch again."""
-    return {"kind": sketch.kind, "dim": sketch.dim(parameters), "seed": sketch.seed}

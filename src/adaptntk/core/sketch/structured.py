@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.sketch.counter_hash import hash_number, random_bits
-from adaptntk.errors import InputError
+from adaptntk.core.sketch.gaussian import Sketch
 
 # Signs are drawn for so many columns at a time.
 _SIGNS = 2**18
@@ -31,8 +31,7 @@ class _Scatter:
     """
 
     def __init__(self, width: int, seed: int) -> None:
-        self.width = width
-        self.seed = seed
+        self.width, self.seed = width, seed
         self._signs: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
 
     def apply(self, rows: Tensor, start: int) -> Tensor:
@@ -68,39 +67,8 @@ class _Scatter:
         return self._signs[key]
 
 
-class _StructuredSketch:
-    """What both sketches share."""
-
-    kind: str
-
-    def __init__(self, dim: int, seed: int) -> None:
-        if dim < 2 or dim % 2:
-            raise InputError(f"the sketch dimension must be even and at least 2, not {dim}")
-        self._dim = dim
-        self.seed = seed
-
-    def dim(self, parameters: int) -> int:
-        return self._dim
-
-    def fits(self, parameters: int) -> bool:
-        return True
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and (self._dim, self.seed) == (other._dim, other.seed)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._dim}, seed={self.seed})"
-
-
-class SparseSignSketch(_StructuredSketch):
-    """``nonzeros`` entries ``+-1/sqrt(nonzeros)`` in each column, in random rows.
-
-    Args:
-        dim: p, the dimension of the projected rows; must be even.
-        seed: which S.
-    """
+class SparseSignSketch(Sketch):
+    """``nonzeros`` entries ``+-1/sqrt(nonzeros)`` in each column, in random rows; see `Sketch`."""
 
     kind = "sparse"
     nonzeros = 4
@@ -110,26 +78,19 @@ class SparseSignSketch(_StructuredSketch):
         self._scatters = [_Scatter(dim, _stream(seed, number)) for number in range(self.nonzeros)]
 
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
-        """``S[:, start:start + width] rows^T``, transposed."""
-        total = sum(
-            (scatter.apply(rows, start) for scatter in self._scatters), start=torch.zeros((), device=rows.device)
-        )
-        return total / math.sqrt(self.nonzeros)
+        zero = torch.zeros((), device=rows.device)
+        return sum((scatter.apply(rows, start) for scatter in self._scatters), start=zero) / math.sqrt(self.nonzeros)
 
     def memory(self, parameters: int) -> int:
         return sum(scatter.memory(parameters) for scatter in self._scatters)
 
 
-class SRHTSketch(_StructuredSketch):
+class SRHTSketch(Sketch):
     """A subsampled randomised Hadamard transform after a sparse sign matrix that leads to 16 p dimensions.
 
     ``S = sqrt(1/p) R H D C``: C adds the P parameters up in B >= 16 p rows with random signs, D flips signs again, H is
     the Hadamard matrix of order B, R picks p of its rows. The first step costs one pass over the gradient and
-    adds a variance of ``2/B``; all others are negligible.
-
-    Args:
-        dim: p, the dimension of the projected rows; must be even.
-        seed: which S.
+    adds a variance of ``2/B``; all others are negligible. See `Sketch`.
     """
 
     kind = "srht"
@@ -140,7 +101,6 @@ class SRHTSketch(_StructuredSketch):
         self._scatter = _Scatter(self._order, _stream(seed, 0))
 
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
-        """``S[:, start:start + width] rows^T``, transposed."""
         counter = partial(torch.arange, self._order, device=rows.device)
         signs = random_bits(_stream(self.seed, 1), counter()).bitwise_and_(1).mul_(2).sub_(1)
         picked = random_bits(_stream(self.seed, 2), counter()).argsort()[: self._dim]
