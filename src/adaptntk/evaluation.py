@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import Calibration, conformal_quantile, cross_fitted_sigma
+from adaptntk.core.metrics import Array
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.data.structures import reference_energies, reference_forces
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Predictions
-
-Array = NDArray[np.float64]
 
 KCAL_PER_MOL = units.kcal / units.mol
 BOOTSTRAPS = 2000
@@ -46,8 +45,7 @@ def force_rmse(errors: Array, sizes: Array) -> float:
 
 def force_rmse_interval(errors: Array, sizes: Array, confidence: float, seed: int) -> tuple[float, float]:
     """One-sided bounds of `force_rmse`, by resampling structures; each is passed with probability 1 - confidence."""
-    rng = np.random.default_rng(seed)
-    samples = rng.integers(0, len(errors), (BOOTSTRAPS, len(errors)))
+    samples = np.random.default_rng(seed).integers(0, len(errors), (BOOTSTRAPS, len(errors)))
     squares, weights = (errors**2 * sizes)[samples].sum(1), sizes[samples].sum(1)
     low, high = np.quantile(np.sqrt(squares / weights), [1 - confidence, confidence])
     return float(low), float(high)
@@ -99,8 +97,7 @@ def size_correlation(variance: Array, structures: Sequence[Atoms]) -> float | No
 
 def check_label_units(forces: Sequence[Array], structures: Sequence[Atoms], name: str) -> None:
     """Compare labelled with predicted forces: a good fit with the slope of another unit gives it away."""
-    p = np.concatenate([f.ravel() for f in forces])
-    r = np.concatenate([f.ravel() for f in reference_forces(structures)])
+    p, r = (np.concatenate([f.ravel() for f in part]) for part in (forces, reference_forces(structures)))
     if len(p) < 3 or np.std(p) == 0 or np.std(r) == 0 or np.corrcoef(p, r)[0, 1] < 0.9:
         return
     slope = float(p @ r / (p @ p))
@@ -114,20 +111,19 @@ def check_label_units(forces: Sequence[Array], structures: Sequence[Atoms], name
 
 def ranking(variance: Array, errors: Array, rng: np.random.Generator) -> dict[str, Any]:
     """Spearman, Pearson (of the square root, a standard deviation, and of U itself as in the paper), AURC_n."""
-    std = np.sqrt(np.maximum(variance, 0.0))
-    rank_arrays = (variance, errors)
+    std, pair = np.sqrt(np.maximum(variance, 0.0)), (variance, errors)
 
     def retention(u: Array, e: Array) -> float:
         return metrics.normalised_aurc(u, e, np.random.default_rng(0))
 
     return {
         "spearman": metrics.spearman(variance, errors),
-        "spearman_interval": metrics.bootstrap_interval(metrics.spearman, rank_arrays, rng),
+        "spearman_interval": metrics.bootstrap_interval(metrics.spearman, pair, rng),
         "pearson": metrics.pearson(std, errors),
         "pearson_interval": metrics.bootstrap_interval(metrics.pearson, (std, errors), rng),
         "pearson_of_variance": metrics.pearson(variance, errors),
         "aurc_n": metrics.normalised_aurc(variance, errors, rng),
-        "aurc_n_interval": metrics.bootstrap_interval(retention, rank_arrays, rng, draws=200),
+        "aurc_n_interval": metrics.bootstrap_interval(retention, pair, rng, draws=200),
     }
 
 

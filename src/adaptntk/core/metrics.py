@@ -33,9 +33,8 @@ def pearson(u: Array, e: Array) -> float:
 
 def risk_coverage(ranking: Array, e: Array) -> tuple[Array, Array]:
     """Retained fraction (1/N .. 1) and RMSE of the retained structures, the most uncertain removed first."""
-    order = np.argsort(ranking, kind="stable")
     counts = np.arange(1, len(e) + 1)
-    risk = np.sqrt(np.cumsum(e[order] ** 2) / counts)
+    risk = np.sqrt(np.cumsum(e[np.argsort(ranking, kind="stable")] ** 2) / counts)
     return counts / len(e), risk
 
 
@@ -54,10 +53,8 @@ def normalised_aurc(u: Array, e: Array, rng: np.random.Generator, permutations: 
 
 def calibration_bins(sigma: Array, e: Array, bins: int = 10) -> tuple[Array, Array]:
     """Root mean predicted variance and RMSE of equal-count bins of rising sigma."""
-    order = np.argsort(sigma, kind="stable")
-    parts = np.array_split(order, min(bins, len(order)))
-    rmv = np.array([np.sqrt(np.mean(sigma[part] ** 2)) for part in parts])
-    rmse = np.array([np.sqrt(np.mean(e[part] ** 2)) for part in parts])
+    parts = np.array_split(np.argsort(sigma, kind="stable"), min(bins, len(sigma)))
+    rmv, rmse = (np.array([np.sqrt(np.mean(values[part] ** 2)) for part in parts]) for values in (sigma, e))
     return rmv, rmse
 
 
@@ -67,26 +64,18 @@ def ence(sigma: Array, e: Array, bins: int = 10) -> float:
     return float(np.mean(np.abs(rmv - rmse) / rmv))
 
 
-def ence_floor(
-    sigma: Array, degrees_of_freedom: float, rng: np.random.Generator, bins: int = 10, draws: int = 100
-) -> float:
+def ence_floor(sigma: Array, freedom: float, rng: np.random.Generator, bins: int = 10, draws: int = 100) -> float:
     """ENCE that a perfectly calibrated sigma would show, by simulation: it is not zero.
 
-    A structure's squared error is the mean of ``degrees_of_freedom`` squared normal numbers of variance
-    ``sigma^2`` (3 N if all force components erred independently, 1 if they erred together).
+    A structure's squared error is the mean of ``freedom`` squared normal numbers of variance ``sigma^2`` (3 N if all
+    force components erred independently, 1 if they erred together).
     """
-    simulated = [
-        ence(sigma, sigma * np.sqrt(rng.chisquare(degrees_of_freedom, len(sigma)) / degrees_of_freedom), bins)
-        for _ in range(draws)
-    ]
-    return float(np.mean(simulated))
+    errors = (sigma * np.sqrt(rng.chisquare(freedom, len(sigma)) / freedom) for _ in range(draws))
+    return float(np.mean([ence(sigma, simulated, bins) for simulated in errors]))
 
 
 def error_degrees_of_freedom(sigma: Array, e: Array) -> float:
-    """The number of independent components that the scatter of ``e/sigma`` suggests, at least 1.
-
-    A chi-square mean of k components has relative variance ``2/k``.
-    """
+    """How many independent components the scatter of e/sigma suggests: a mean of k has relative variance ``2/k``."""
     ratio = (e / sigma) ** 2
     return float(max(1.0, 2 * ratio.mean() ** 2 / ratio.var()))
 
@@ -99,11 +88,8 @@ def bootstrap_interval(
     level: float = 0.95,
 ) -> tuple[float, float]:
     """Interval of a statistic of per-structure arrays, resampling structures."""
-    size = len(arrays[0])
-    values = []
-    for _ in range(draws):
-        sample = rng.integers(0, size, size)
-        values.append(statistic(*(array[sample] for array in arrays)))
+    samples = (rng.integers(0, len(arrays[0]), len(arrays[0])) for _ in range(draws))
+    values = [statistic(*(array[sample] for array in arrays)) for sample in samples]
     return centred_interval(statistic(*arrays), np.array(values), level)
 
 

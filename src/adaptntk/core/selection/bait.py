@@ -47,7 +47,8 @@ def bait(problem: Problem) -> Selection:
     while len(picks) < OVERSELECTION * problem.count and bool(allowed.open.any()):
         gain = torch.where(allowed.open, state.gains(), -torch.inf)
         index = int(gain.argmax())
-        if state.size(index) < TRUSTED * state.fresh[index]:
+        # What is left of b tells how many digits the updates have cost.
+        if state.b[index].diagonal().sum() < TRUSTED * state.fresh[index]:
             state.refresh(picks)
             continue
         picks.append(index)
@@ -64,11 +65,10 @@ class _Bait:
     """The matrices of the module's formulas, and a and b of every candidate."""
 
     def __init__(self, posterior: Posterior, training: Blocks, candidates: Blocks) -> None:
-        self.posterior = posterior
-        self.candidates = candidates
-        self.lam = posterior.lam
+        self.posterior, self.candidates, self.lam = posterior, candidates, posterior.lam
         _, self.height, width = candidates.shape
         self.total = torch.zeros(width, width, dtype=torch.float64, device=candidates[:0].device)
+        self.ridge = self.lam * torch.eye(self.height, dtype=self.total.dtype, device=self.total.device)
         for blocks in (training, candidates):
             for _, part in chunks(blocks):
                 whitened = posterior.whiten(asked_rows(part, blocks.asked))
@@ -79,35 +79,28 @@ class _Bait:
         """How much each candidate would lower the sum of all variances."""
         if self.height == 1:
             return self.b[:, 0, 0] / (self.lam + self.a[:, 0, 0])
-        ridge = self.lam * torch.eye(self.height, dtype=self.a.dtype, device=self.a.device)
-        return torch.linalg.solve(ridge + self.a, self.b).diagonal(dim1=1, dim2=2).sum(1)
-
-    def size(self, index: int) -> Tensor:
-        """Of b: what is left of it tells how many digits the updates have cost."""
-        return self.b[index].diagonal().sum()
+        return _traces(torch.linalg.solve(self.ridge + self.a, self.b))
 
     def refresh(self, picks: list[int]) -> None:
         """A, a and b after these picks, from their definitions; an update subtracts, and its rounding errors stay."""
-        self.remaining = torch.eye(len(self.total), dtype=torch.float64, device=self.total.device)
+        self.remaining = torch.eye(len(self.total), dtype=self.total.dtype, device=self.total.device)
         if picks:
             _, sizes, right = torch.linalg.svd(self._whitened(picks).flatten(0, 1))
             left = torch.ones_like(right[0])
             left[: len(sizes)] = self.lam / (sizes.square() + self.lam)
             self.remaining = right.T * left @ right
-        count = len(self.candidates)
-        self.a = torch.empty(count, self.height, self.height, dtype=torch.float64, device=self.total.device)
+        self.a = self.total.new_empty(len(self.candidates), self.height, self.height)
         self.b = torch.empty_like(self.a)
         for place, part in chunks(self.candidates):
             whitened = self.posterior.whiten(part.flatten(0, 1))
             reached = whitened @ self.remaining if picks else whitened
             self.a[place] = self._products(reached, whitened)
             self.b[place] = self._products(reached @ self.total, reached)
-        self.fresh = self.b.diagonal(dim1=1, dim2=2).sum(1)
+        self.fresh = _traces(self.b)
 
     def add(self, index: int) -> None:
         """Update everything for a pick."""
-        ridge = self.lam * torch.eye(self.height, dtype=self.a.dtype, device=self.a.device)
-        factor = torch.linalg.cholesky(ridge + self.a[index])
+        factor = torch.linalg.cholesky(self.ridge + self.a[index])
         directions = torch.linalg.solve_triangular(factor, self._whitened([index])[0] @ self.remaining, upper=False)
         spread = directions @ self.total
         # One pass over the candidates for both.
@@ -133,12 +126,12 @@ class _Bait:
         """How much the sum of all variances rises when one of these is dropped."""
         rows = blocks.flatten(0, 1)
         left, sizes, right = torch.linalg.svd(rows)
-        weights = torch.full((len(rows),), 1 / self.lam, dtype=rows.dtype, device=rows.device)
+        weights = rows.new_full((len(rows),), 1 / self.lam)
         weights[: len(sizes)] = 1 / (sizes.square() + self.lam)
         reached = left[:, : len(sizes)] * (sizes * weights[: len(sizes)]) @ right[: len(sizes)]
         gain = self._products(reached @ total, reached)
         inverse = self._products(left * weights, left)
-        return torch.linalg.solve(inverse, gain).diagonal(dim1=1, dim2=2).sum(1)
+        return _traces(torch.linalg.solve(inverse, gain))
 
     def _whitened(self, indices: list[int]) -> Tensor:
         blocks = self.candidates[torch.tensor(indices)]
@@ -156,3 +149,7 @@ class _Bait:
         for place, part in chunks(self.candidates):
             result[place] = part.double() @ raw
         return result
+
+
+def _traces(matrices: Tensor) -> Tensor:
+    return matrices.diagonal(dim1=1, dim2=2).sum(1)

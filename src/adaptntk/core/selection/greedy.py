@@ -44,8 +44,7 @@ class FallingScores:
     """Scores under a growing list of picks, computed where they are needed.
 
     With ``L L^T = K_zz + lam I`` over all rows z of the picks (K the posterior kernel before the batch), the variance
-    of a row x is ``U(x) - |c(x)|^2`` with ``c(x) = L^-1 k_z(x)``. L and c(x) grow with each pick and keep
-    what they have.
+    of a row x is ``U(x) - |c(x)|^2`` with ``c(x) = L^-1 k_z(x)``. L and c(x) grow with each pick and keep the rest.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -59,8 +58,8 @@ class FallingScores:
         self.representers = self.initial.new_zeros(most, width)
         self.learnt = 0
         # How many learnt rows each score accounts for, and where c(x) is, for those ever brought up to date.
-        self.accounted = torch.zeros(len(self.bounds), dtype=torch.int32, device=self.bounds.device)
-        self.place = torch.full((len(self.bounds),), -1, dtype=torch.int64, device=self.bounds.device)
+        self.accounted = torch.zeros_like(self.bounds, dtype=torch.int32)
+        self.place = torch.full_like(self.bounds, -1, dtype=torch.int64)
         self.columns = self.initial.new_zeros(0, self.candidates.asked, most)
         self.touched = 0
 

@@ -21,8 +21,7 @@ class NearestCentres:
     """Squared distance of every candidate to its nearest centre, and which centre that is."""
 
     def __init__(self, training: Blocks, candidates: Blocks) -> None:
-        self.asked = candidates.asked
-        self.candidates = candidates
+        self.asked, self.candidates = candidates.asked, candidates
         centres = self._flat(training[:])
         # Distances do not change when the mean is taken off, and what is lost to rounding is far less.
         self.mean = centres.double().mean(0)
@@ -30,7 +29,7 @@ class NearestCentres:
         for place, part in chunks(candidates):
             self.norms[place] = squared_norms(self._centred(part))
         self.distances = torch.full_like(self.norms, torch.inf)
-        self.nearest = torch.zeros(len(self.norms), dtype=torch.int64, device=self.norms.device)
+        self.nearest = torch.zeros_like(self.norms, dtype=torch.int64)
         self.count = 0
         self.add(training[:])
 

@@ -1,5 +1,6 @@
 """What a rule for choosing a batch is given, what the batch must respect, and what the rule returns."""
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -42,11 +43,10 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Selection:
-    """Picks in order, each with its score at the time of picking.
+    """Picks in order, each with its score at the time of picking: what the rule maximises.
 
-    The score is what the rule maximises: ``U`` after the picks before it for the sequential rule, ``U`` before the
-    batch for ``topb`` and ``random``, the squared distance to the nearest centre for the rules of distances, the fall
-    of the summed variance for ``bait``.
+    ``U`` after the picks before it for the sequential rule, ``U`` before the batch for ``topb`` and ``random``, the
+    squared distance to the nearest centre for the rules of distances, the fall of the summed variance for ``bait``.
     """
 
     indices: list[int] = field(default_factory=list)
@@ -73,8 +73,7 @@ class FeatureSpace:
 class Problem:
     """How many structures are to be chosen from what: from features, or from scores where there are none."""
 
-    space: FeatureSpace | None
-    given_scores: Tensor | None
+    source: FeatureSpace | Tensor
     count: int
     constraints: Constraints = Constraints()
     seed: int = 0
@@ -91,30 +90,30 @@ class Problem:
     ) -> "Problem":
         """``training`` and ``candidates`` are blocks of rows; a matrix is one row for each structure."""
         space = FeatureSpace(posterior, as_blocks(training), as_blocks(candidates))
-        return cls(space, None, count, constraints or Constraints(), seed)
+        return cls(space, count, constraints or Constraints(), seed)
 
     @classmethod
     def of_scores(cls, scores: Tensor, count: int, constraints: Constraints | None = None, seed: int = 0) -> "Problem":
         """One number per candidate is all that is known."""
-        return cls(None, scores, count, constraints or Constraints(), seed)
+        return cls(scores, count, constraints or Constraints(), seed)
 
     @cached_property
     def scores(self) -> Tensor:
         """``U`` of every candidate before the batch."""
-        if self.given_scores is not None:
-            return self.given_scores
-        return self.features.posterior.variance(self.features.candidates)
+        if isinstance(self.source, Tensor):
+            return self.source
+        return self.source.posterior.variance(self.source.candidates)
 
     @property
     def features(self) -> FeatureSpace:
         """The features, for rules that need them."""
-        if self.space is None:
+        if isinstance(self.source, Tensor):
             raise InputError("this rule needs features, and there are only scores: use topb or random")
-        return self.space
+        return self.source
 
     def __len__(self) -> int:
         """The number of candidates."""
-        return len(self.space.candidates) if self.space is not None else len(self.scores)
+        return len(self.source if isinstance(self.source, Tensor) else self.source.candidates)
 
     def generator(self) -> torch.Generator:
         """Of random numbers, on the CPU: the same picks on every device."""
@@ -129,12 +128,11 @@ class Allowed:
         constraints.check(problem.count, len(problem))
         self.problem = problem
         self.picked = 0
-        device = problem.space.candidates[:0].device if problem.space is not None else problem.scores.device
-        self.open = torch.ones(len(problem), dtype=torch.bool, device=device)
+        source = problem.source if isinstance(problem.source, Tensor) else problem.source.candidates[:0]
+        self.open = torch.ones(len(problem), dtype=torch.bool, device=source.device)
         if constraints.excluded is not None:
-            self.open &= ~torch.as_tensor(list(constraints.excluded), device=device)
-        self.groups = list(constraints.groups) if constraints.groups is not None else None
-        self.group_counts: dict[Hashable, int] = {}
+            self.open &= ~torch.as_tensor(list(constraints.excluded), device=source.device)
+        self.group_counts: Counter[Hashable] = Counter()
         if constraints.min_separation > 0:
             self.variance = problem.features.posterior.variance(problem.features.candidates)
 
@@ -146,12 +144,11 @@ class Allowed:
         if constraints.min_separation > 0:
             total = self.variance + self.variance[index]
             self.open &= (total - 2 * self._covariance(index)) >= constraints.min_separation * total
-        if self.groups is not None and constraints.per_group_max is not None:
-            group = self.groups[index]
-            self.group_counts[group] = self.group_counts.get(group, 0) + 1
+        if constraints.groups is not None and constraints.per_group_max is not None:
+            group = constraints.groups[index]
+            self.group_counts[group] += 1
             if self.group_counts[group] >= constraints.per_group_max:
-                same = torch.tensor([other == group for other in self.groups], device=self.open.device)
-                self.open &= ~same
+                self.open &= torch.tensor([other != group for other in constraints.groups], device=self.open.device)
 
     def check_open(self) -> None:
         """Say so when nothing is left and the batch is not complete."""

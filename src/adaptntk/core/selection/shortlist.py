@@ -30,9 +30,8 @@ def shortlist_lcmd(problem: Problem) -> Selection:
         listed = TensorBlocks(space.candidates[short], space.candidates.asked)
         try:
             found = lcmd(Problem.of_features(space.posterior, space.training, listed, problem.count, inner))
+            return Selection([int(short[i]) for i in found.indices], found.scores)
         except InputError:
             if size == available:
                 raise
             size = min(2 * size, available)
-            continue
-        return Selection([int(short[i]) for i in found.indices], found.scores)
