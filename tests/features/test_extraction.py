@@ -1,12 +1,10 @@
-import numpy as np
 import pytest
 import torch
-from ase import Atoms
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.errors import InputError
 from adaptntk.features.energy_gradients import EnergyGradients
-from adaptntk.features.extraction import announce, extract_blocks, extract_sets
+from adaptntk.features.extraction import announce, extract_sets
 from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.memory import DEFAULT_BUDGET
 
@@ -39,14 +37,3 @@ def test_the_cost_is_told_and_what_does_not_fit_refused(tiny, ethanol_frames, ca
     with pytest.raises(InputError, match="more than the memory budget"):
         announce(EnergyGradients(NoSketch()), tiny, ethanol_frames, 10_000)
     announce(LastLayerFeatures(), tiny, ethanol_frames, 10_000)  # nothing worth telling
-
-
-def test_bad_structures_are_named(tiny, ethanol_frames):
-    with pytest.raises(InputError, match="pool: no structures"):
-        extract_blocks(SKETCHED, tiny, [], DEFAULT_BUDGET, "pool")
-    with pytest.raises(InputError, match=r"pool, frame 1.*does not know the element"):
-        extract_blocks(SKETCHED, tiny, [ethanol_frames[0], Atoms("Fe")], DEFAULT_BUDGET, "pool")
-    broken = ethanol_frames[1].copy()
-    broken.positions[1] = broken.positions[0] + np.array([1e-200, 0, 0])
-    with pytest.raises(InputError, match="pool, frame 17: the model's gradient is NaN or infinite"):
-        extract_blocks(SKETCHED, tiny, [ethanol_frames[0], broken], DEFAULT_BUDGET, "pool", numbers=[9, 17])

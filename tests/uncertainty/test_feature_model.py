@@ -3,11 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from ase import Atoms
 
 from adaptntk.core.selection.problem import Constraints
 from adaptntk.core.sketch.gaussian import GaussianSketch
 from adaptntk.data.structures import structure_hash
-from adaptntk.errors import MismatchError
+from adaptntk.errors import InputError, MismatchError
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.uncertainty import feature_model
 from adaptntk.uncertainty.feature_model import FeatureModel
@@ -66,3 +67,15 @@ def test_the_overlap_of_the_halves_of_a_sketch(fitted, given, parts):
     assert fitted.features.sketch_overlap(blocks, 30, Constraints()) == 1
     last_layer = fit(given, "last_layer").features
     assert last_layer.sketch_overlap(last_layer.extract(fitted.potential, parts["pool"]), 5, Constraints()) is None
+
+
+def test_bad_structures_are_named(fitted, parts):
+    features, potential, frames = fitted.features, fitted.potential, parts["pool"]
+    with pytest.raises(InputError, match="pool: no structures"):
+        features.extract(potential, [], "pool")
+    with pytest.raises(InputError, match=r"pool, frame 1.*does not know the element"):
+        features.extract(potential, [frames[0], Atoms("Fe")], "pool")
+    broken = frames[1].copy()
+    broken.positions[1] = broken.positions[0] + np.array([1e-200, 0, 0])
+    with pytest.raises(InputError, match="pool, frame 17: the model's gradient is NaN or infinite"):
+        features.extract(potential, [frames[0], broken], "pool", numbers=[9, 17])

@@ -16,7 +16,7 @@ from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.features.estimate import Estimate, seconds_of
-from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, check_normalisation, size_powers
+from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, SinglePoint, parameter_count
 from adaptntk.progress import Progress, silent
@@ -39,9 +39,6 @@ class EnergyGradients(FeatureMap):
     normalise: str = "none"
     name: ClassVar[str] = "energy"
 
-    def __post_init__(self) -> None:
-        check_normalisation(self.normalise)
-
     @property
     def sketched(self) -> bool:
         """Are the gradients projected at all?"""
@@ -62,12 +59,11 @@ class EnergyGradients(FeatureMap):
         A product with many rows runs at the speed of the processor instead of its memory, and a sketch that is too
         large to keep is drawn once per collection. Sketched rows are float64.
         """
-        parameters, device, dtype = parameter_count(potential), potential.device, potential.dtype
-        rows = torch.empty(
-            len(structures), self.width(potential), dtype=torch.float64 if self.sketched else dtype, device=device
-        )
+        count, device, dtype = len(structures), potential.device, potential.dtype
+        row_dtype = torch.float64 if self.sketched else dtype
+        rows = torch.empty(count, self.width(potential), dtype=row_dtype, device=device)
         chunk = self._chunk_size(potential, memory_budget)
-        collected = torch.empty(min(chunk, len(structures)), parameters, dtype=dtype, device=device)
+        collected = torch.empty(min(chunk, count), parameter_count(potential), dtype=dtype, device=device)
         scales = size_powers(structures, NORMALISATIONS[self.normalise])
         waiting: list[int] = []
 
@@ -78,10 +74,11 @@ class EnergyGradients(FeatureMap):
         for batch in _batches(potential, structures, chunk, memory_budget, progress):
             if len(waiting) + len(batch) > chunk:
                 project()
-            scale = torch.tensor(scales[[index for index, _ in batch]], dtype=dtype, device=device)
-            gradients = potential.energy_gradients([graph for _, graph in batch])
-            torch.div(gradients, scale[:, None], out=collected[len(waiting) : len(waiting) + len(batch)])
-            waiting += [index for index, _ in batch]
+            indices, graphs = (list(part) for part in zip(*batch, strict=True))
+            scale = torch.tensor(scales[indices], dtype=dtype, device=device)
+            place = collected[len(waiting) : len(waiting) + len(batch)]
+            torch.div(potential.energy_gradients(graphs), scale[:, None], out=place)
+            waiting += indices
         if waiting:
             project()
         return rows[:, None]
@@ -118,11 +115,11 @@ class EnergyGradients(FeatureMap):
         memory = chunk * row + self.sketch.memory(parameters)
         memory += (len(structures) if kept else chunk) * (8 * self.width(potential) if self.sketched else row)
         advice = "raise --memory"
-        if not self.sketched:
-            advice += ", or use --sketch gaussian"
-        else:
+        if self.sketched:
             seconds += self._projection_seconds(potential, chunk, -(-len(structures) // chunk))
             advice += ", or keep the features on disk with --store" if kept else ""
+        else:
+            advice += ", or use --sketch gaussian"
         remark = None if self.sketch.fits(parameters) else _DRAWN_AGAIN
         return Estimate(len(structures), parameters, seconds, memory, advice, remark)
 
@@ -142,13 +139,12 @@ class EnergyGradients(FeatureMap):
         return cls(make_sketch(sketch["kind"], sketch["dim"], sketch["seed"], memory_budget // 2), spec["normalise"])
 
     def _chunk_size(self, potential: Potential, memory_budget: int) -> int:
-        """How many gradients are collected before they are projected, at most 256.
+        """How many gradients, at most 256, are collected before they are projected, in an eighth of the budget.
 
-        They get an eighth of the budget; a half when the sketch is too large to be kept, since it is then drawn
-        anew for each collection.
+        In half of it when the sketch is too large to be kept, since it is then drawn anew for each collection.
         """
         parameters = parameter_count(potential)
-        share = memory_budget // 8 if self.sketch.fits(parameters) else memory_budget // 2
+        share = memory_budget // (8 if self.sketch.fits(parameters) else 2)
         return int(np.clip(share // (parameters * potential.dtype.itemsize), 1, 256))
 
     def _projection_seconds(self, potential: Potential, chunk: int, chunks: int) -> float:

@@ -12,10 +12,7 @@ from adaptntk.memory import GIBIBYTE
 
 @dataclass(frozen=True)
 class Estimate:
-    """What extracting features will take, measured on a few structures before the work starts.
-
-    ``advice`` says what needs less memory, ``remark`` what else is worth knowing.
-    """
+    """What extracting features will take; ``advice`` needs less memory, ``remark`` is what else is worth knowing."""
 
     structures: int
     parameters: int
@@ -27,17 +24,14 @@ class Estimate:
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
         duration = f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
-        return (
-            f"{self.structures:,} structures x {self.parameters:,} parameters: about {duration}, "
-            f"{self.memory / GIBIBYTE:.2f} GiB"
-        )
+        size = f"{self.structures:,} structures x {self.parameters:,} parameters"
+        return f"{size}: about {duration}, {self.memory / GIBIBYTE:.2f} GiB"
 
     def check(self, memory_budget: int) -> None:
         """Refuse work that needs more memory than allowed, before it starts."""
         if self.memory > 1.1 * memory_budget:
-            raise InputError(
-                f"{self} is more than the memory budget of {memory_budget / GIBIBYTE:.2g} GiB: {self.advice}"
-            )
+            budget = f"{memory_budget / GIBIBYTE:.2g} GiB"
+            raise InputError(f"{self} is more than the memory budget of {budget}: {self.advice}")
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:

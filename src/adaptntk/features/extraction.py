@@ -1,16 +1,15 @@
 """Blocks of the sets that a fit needs, with all checks made before and after."""
 
-import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ase import Atoms
+from torch import Tensor
 
 from adaptntk.core.blocks import TensorBlocks
-from adaptntk.errors import InputError
 from adaptntk.features.feature_map import FeatureMap, check_finite
-from adaptntk.models.protocol import Potential, check_species
+from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -23,24 +22,6 @@ class Extracted:
     train: TensorBlocks
     valid: TensorBlocks
     exact: tuple[TensorBlocks, TensorBlocks] | None = None
-
-
-def extract_blocks(
-    feature_map: FeatureMap,
-    potential: Potential,
-    structures: Sequence[Atoms],
-    memory_budget: int,
-    name: str = "structures",
-    progress: Progress = silent,
-    numbers: Sequence[int] | None = None,
-) -> TensorBlocks:
-    """Blocks of any structures; ``name`` and ``numbers`` are what errors call the set and its frames."""
-    if not structures:
-        raise InputError(f"{name}: no structures")
-    check_species(potential, structures, name)
-    blocks = feature_map.extract(potential, structures, memory_budget, progress)
-    check_finite(blocks, name, numbers)
-    return TensorBlocks(blocks, feature_map.asked)
 
 
 def announce(
@@ -73,13 +54,10 @@ def extract_sets(
         size = len(frames) * exact.rows * exact.width(potential) * potential.dtype.itemsize
         exact = exact if size <= memory_budget // 4 else None
     announce(feature_map, potential, frames, memory_budget)
-    blocks = extract_blocks(exact or feature_map, potential, frames, memory_budget, "training set", progress)
-    if exact is None:
-        return Extracted(_part(blocks, slice(count)), _part(blocks, slice(count, None)))
-    projected = dataclasses.replace(blocks, tensor=feature_map.project(blocks.tensor))
-    parts = [_part(found, place) for found in (projected, blocks) for place in (slice(count), slice(count, None))]
-    return Extracted(parts[0], parts[1], (parts[2], parts[3]))
+    found = (exact or feature_map).extract(potential, frames, memory_budget, progress)
+    check_finite(found, "training set")
 
+    def parts(blocks: Tensor) -> tuple[TensorBlocks, TensorBlocks]:
+        return TensorBlocks(blocks[:count], feature_map.asked), TensorBlocks(blocks[count:], feature_map.asked)
 
-def _part(blocks: TensorBlocks, place: slice) -> TensorBlocks:
-    return dataclasses.replace(blocks, tensor=blocks.tensor[place])
+    return Extracted(*parts(found)) if exact is None else Extracted(*parts(feature_map.project(found)), parts(found))

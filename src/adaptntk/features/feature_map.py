@@ -31,6 +31,10 @@ class FeatureMap(ABC):
     asked: int = 1
     """Leading rows of a block whose variances are the score."""
     normalise: str
+    """A name of `NORMALISATIONS`."""
+
+    def __post_init__(self) -> None:
+        check_normalisation(self.normalise)
 
     @abstractmethod
     def width(self, potential: Potential) -> int:
@@ -114,5 +118,5 @@ def check_finite(blocks: Tensor, name: str, numbers: Sequence[int] | None = None
     finite = torch.isfinite(blocks).flatten(1).all(dim=1)
     if not bool(finite.all()):
         index = int((~finite).nonzero()[0])
-        index = index if numbers is None else numbers[index]
+        index = numbers[index] if numbers else index
         raise InputError(f"{name}, frame {index}: the model's gradient is NaN or infinite; remove the frame")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, check_normalisation, size_powers
+from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions, SinglePoint
 from adaptntk.progress import Progress, silent
@@ -30,9 +30,6 @@ class LastLayerFeatures(FeatureMap):
 
     normalise: str = "none"
     name: ClassVar[str] = "last_layer"
-
-    def __post_init__(self) -> None:
-        check_normalisation(self.normalise)
 
     def width(self, potential: Potential) -> int:
         atom = Atoms([min(potential.species or {1})])
@@ -56,14 +53,16 @@ class LastLayerFeatures(FeatureMap):
         progress: Progress = silent,
     ) -> tuple[Tensor, Predictions]:
         predicted = potential.predict(structures, batch_size, progress)
-        return self._blocks(potential, predicted, structures), predicted
+        # Sums over atoms, or their mean.
+        scale = size_powers(structures, 1 - NORMALISATIONS[self.normalise])
+        rows = torch.as_tensor(mean_invariants(potential, predicted) * scale[:, None], device=potential.device)
+        return rows[:, None], predicted
 
     def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
-        predicted = potential.predict([atoms])
-        point = SinglePoint(float(predicted.energies[0]), predicted.forces[0])
+        blocks, predicted = self.extract_and_predict(potential, [atoms])
         if atoms.pbc.all():  # predictions have no stress
-            point = potential.single_point(atoms)
-        return point, self._blocks(potential, predicted, [atoms])[0]
+            return potential.single_point(atoms), blocks[0]
+        return SinglePoint(float(predicted.energies[0]), predicted.forces[0]), blocks[0]
 
     def spec(self, potential: Potential) -> dict[str, Any]:
         return {"map": self.name, "normalise": self.normalise}
@@ -74,9 +73,3 @@ class LastLayerFeatures(FeatureMap):
     @classmethod
     def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> "LastLayerFeatures":
         return cls(spec["normalise"])
-
-    def _blocks(self, potential: Potential, predicted: Predictions, structures: Sequence[Atoms]) -> Tensor:
-        """Sums over atoms, or their mean."""
-        scale = size_powers(structures, 1 - NORMALISATIONS[self.normalise])[:, None]
-        rows = torch.as_tensor(mean_invariants(potential, predicted) * scale, device=potential.device)
-        return rows[:, None]

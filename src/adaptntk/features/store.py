@@ -15,6 +15,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.core.blocks import chunk_size
+from adaptntk.core.blocks import Blocks, chunk_size
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.files import check_folder, locked, make_folder, write_atomically
 
@@ -39,9 +40,8 @@ class FeatureStore:
     Args:
         folder: where the store is, or will be.
         identity: what the features depend on; a store made for anything else is refused.
-        width: numbers per row.
-        rows: of each block, and
-        asked: how many of them are asked about.
+        width, rows: of each block, and
+        asked: how many of its rows are asked about.
     """
 
     def __init__(
@@ -49,11 +49,16 @@ class FeatureStore:
     ) -> None:
         check_folder(folder)
         self.folder = make_folder(folder)
+        self._rows, self._index = self.folder / "rows.bin", self.folder / "index.bin"
         self.width, self.height, self.asked = width, rows, asked
         header = {"format": "adaptntk features", "version": VERSION, "dim": width, "dtype": "float64", **identity}
         self._check_header(json.loads(json.dumps({**_FIRST_STORES, "rows": rows, **header})))
-        self._block_bytes = 8 * width * rows
-        self._drop_incomplete()
+        self._sizes = {self._rows: 8 * width * rows, self._index: _ENTRY.itemsize}
+        # Cut off what an interrupted process has written in part.
+        with locked(self.folder):
+            for path in self._sizes:
+                path.touch()
+            self._cut(min(path.stat().st_size // size for path, size in self._sizes.items()))
         # Entries in parts, as they were added, until somebody looks for one.
         self._parts = [np.fromfile(self._index, dtype=_ENTRY)]
         self._sorted: NDArray[np.int64] | None = None
@@ -76,9 +81,8 @@ class FeatureStore:
     def append(self, hashes: Sequence[str], blocks: Tensor) -> None:
         """Add blocks of structures that `find` does not find."""
         if blocks.shape != (len(hashes), self.height, self.width):
-            raise InputError(
-                f"{len(hashes)} blocks of {self.height} x {self.width} numbers expected, not {tuple(blocks.shape)}"
-            )
+            wanted = f"{len(hashes)} blocks of {self.height} x {self.width} numbers"
+            raise InputError(f"{wanted} expected, not {tuple(blocks.shape)}")
         values = blocks.double().cpu().numpy()
         entries = np.zeros(len(hashes), dtype=_ENTRY)
         entries["hash"] = [bytes.fromhex(digest) for digest in hashes]
@@ -108,9 +112,8 @@ class FeatureStore:
             part = numbers[start : start + step]
             for number, block in zip(part.tolist(), self.read(part), strict=True):
                 if zlib.crc32(block.tobytes()) != int(checksums[number]):
-                    raise InputError(
-                        f"{self._rows}: row {number} is damaged; remove the folder, its rows are made again"
-                    )
+                    where = f"{self._rows}: row {number}"
+                    raise InputError(f"{where} is damaged; remove the folder, its rows are made again")
 
     def blocks(self, numbers: NDArray[np.int64], device: torch.device | str = "cpu") -> "StoredBlocks":
         """These blocks, which are read when they are used."""
@@ -123,14 +126,6 @@ class FeatureStore:
         self._parts = [np.concatenate(self._parts)]
         return self._parts[0]
 
-    @property
-    def _rows(self) -> Path:
-        return self.folder / "rows.bin"
-
-    @property
-    def _index(self) -> Path:
-        return self.folder / "index.bin"
-
     def read(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
         """Copies of blocks. Read, not mapped: pages of a mapped file count as memory, sixteen for each touched."""
         blocks = np.empty((len(numbers), self.height, self.width))
@@ -138,7 +133,7 @@ class FeatureStore:
         with self._rows.open("rb") as file:
             # Runs of neighbouring blocks at once.
             for run in np.split(np.arange(len(numbers)), borders) if len(numbers) else ():
-                file.seek(int(numbers[run[0]]) * self._block_bytes)
+                file.seek(int(numbers[run[0]]) * self._sizes[self._rows])
                 file.readinto(blocks[run[0] : run[-1] + 1].data.cast("B"))
         return blocks
 
@@ -148,8 +143,7 @@ class FeatureStore:
             # An interrupted start leaves a temporary file behind, which is hidden.
             if any(not path.name.startswith(".") for path in self.folder.iterdir()):
                 raise InputError(f"{self.folder}: not a feature store, and not empty; choose another folder")
-            text = json.dumps(header, indent=1) + "\n"
-            write_atomically(path, lambda temporary: temporary.write_text(text))
+            write_atomically(path, lambda temporary: temporary.write_text(json.dumps(header, indent=1) + "\n"))
             return
         try:
             found = _FIRST_STORES | json.loads(path.read_text())
@@ -162,41 +156,29 @@ class FeatureStore:
                     "choose another folder"
                 )
 
-    def _drop_incomplete(self) -> None:
-        """Cut off what an interrupted process has written in part."""
-        with locked(self.folder):
-            for path in (self._rows, self._index):
-                path.touch()
-            self._cut(
-                min(self._rows.stat().st_size // self._block_bytes, self._index.stat().st_size // _ENTRY.itemsize)
-            )
-
     def _cut(self, count: int) -> None:
         """Keep the first blocks only. The caller holds the lock."""
-        for path, size in ((self._rows, self._block_bytes), (self._index, _ENTRY.itemsize)):
+        for path, size in self._sizes.items():
             if path.stat().st_size > count * size:
                 os.truncate(path, count * size)
 
 
-class StoredBlocks:
+@dataclass(frozen=True)
+class StoredBlocks(Blocks):
     """Some blocks of a store, in an order of their own; parts of it are read when they are asked for."""
 
-    def __init__(self, store: FeatureStore, numbers: NDArray[np.int64], device: torch.device) -> None:
-        self._store = store
-        self._numbers = numbers
-        self._device = device
+    store: FeatureStore
+    numbers: NDArray[np.int64]
+    device: torch.device
 
     @property
     def asked(self) -> int:
-        return self._store.asked
+        return self.store.asked
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return len(self._numbers), self._store.height, self._store.width
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers), self.store.height, self.store.width
 
     def __getitem__(self, key: slice | Tensor) -> Tensor:
-        numbers = self._numbers[key if isinstance(key, slice) else key.cpu().numpy()]
-        return torch.from_numpy(self._store.read(numbers)).to(self._device)
+        numbers = self.numbers[key if isinstance(key, slice) else key.cpu().numpy()]
+        return torch.from_numpy(self.store.read(numbers)).to(self.device)

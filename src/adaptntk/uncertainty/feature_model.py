@@ -18,11 +18,10 @@ from adaptntk.core.selection.registry import select
 from adaptntk.core.sketch.quality import SketchAdvice, halves, jaccard
 from adaptntk.data.structure_file import structure_hashes
 from adaptntk.errors import InputError
-from adaptntk.features.extraction import extract_blocks
-from adaptntk.features.feature_map import FeatureMap
+from adaptntk.features.feature_map import FeatureMap, check_finite
 from adaptntk.features.store import FeatureStore, StoredBlocks
 from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import Potential, parameters_hash
+from adaptntk.models.protocol import Potential, check_species, parameters_hash
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -51,8 +50,13 @@ class FeatureModel:
         progress: Progress = silent,
         numbers: Sequence[int] | None = None,
     ) -> TensorBlocks:
-        """Blocks of any structures, as the posterior expects them."""
-        return extract_blocks(self.feature_map, potential, structures, self.memory_budget, name, progress, numbers)
+        """Blocks of any structures; ``name`` and ``numbers`` are what errors call the set and its frames."""
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        check_species(potential, structures, name)
+        blocks = self.feature_map.extract(potential, structures, self.memory_budget, progress)
+        check_finite(blocks, name, numbers)
+        return TensorBlocks(blocks, self.feature_map.asked)
 
     def extract_stored(
         self,
