@@ -100,9 +100,9 @@ from .uncertainty.method import (
     Assessment as Assessment,
     Method as Method,
     MethodState as MethodState,
+    Scores as Scores,
     ScoresOnly as ScoresOnly,
 )
 from .uncertainty.registry import METHODS as METHODS, register_method as register_method
-from .uncertainty.scores import Scores as Scores
 from .uncertainty.workbench import GivenModel as GivenModel, Workbench as Workbench
 from .version import __version__ as __version__

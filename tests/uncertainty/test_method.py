@@ -5,14 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from adaptntk.uncertainty.method import Assessment, ScoresOnly, spread_of_forces
+from adaptntk.models.protocol import Predictions
+from adaptntk.uncertainty.method import Assessment, ScoresOnly
 
 
 def test_spread_by_hand():
-    a, b = [np.array([[0.0, 0.0, 0.0]])], [np.array([[2.0, 0.0, 4.0]])]
-    spread, mean = spread_of_forces([a, b])
-    assert spread[0] == pytest.approx((math.sqrt(2) + 0 + 2 * math.sqrt(2)) / 3)
-    assert mean[0].tolist() == [[1.0, 0.0, 2.0]]
+    a = Predictions(np.array([1.0]), [np.array([[0.0, 0.0, 0.0]])])
+    b = Predictions(np.array([4.0]), [np.array([[2.0, 0.0, 4.0]])])
+    found = Assessment.of_committee([a, b])
+    assert found.kind == "std"
+    assert found.score[0] == pytest.approx((math.sqrt(2) + 0 + 2 * math.sqrt(2)) / 3)
+    assert found.forces[0].tolist() == [[1.0, 0.0, 2.0]]
+    assert found.energies.tolist() == [2.5]
 
 
 def test_a_standard_deviation_is_squared():

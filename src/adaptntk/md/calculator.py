@@ -13,7 +13,7 @@ from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import require
 from adaptntk.models.protocol import Potential, SinglePoint, check_species
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.scores import CALIBRATED_KEYS
+from adaptntk.uncertainty.method import CALIBRATED_KEYS
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 

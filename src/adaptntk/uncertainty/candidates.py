@@ -15,7 +15,7 @@ from adaptntk.core.blocks import Blocks, asked_rows
 from adaptntk.core.posterior import Posterior, principal_plane
 from adaptntk.core.selection.problem import Constraints, Problem, Selection
 from adaptntk.core.selection.registry import select
-from adaptntk.uncertainty.scores import Scores
+from adaptntk.uncertainty.method import Scores
 
 if TYPE_CHECKING:
     from adaptntk.uncertainty.fitted import Fitted

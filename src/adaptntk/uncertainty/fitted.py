@@ -21,8 +21,7 @@ from adaptntk.models.protocol import Potential, SinglePoint
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.candidates import Candidates
 from adaptntk.uncertainty.feature_method import FeatureModel
-from adaptntk.uncertainty.method import Array, Assessment, Method
-from adaptntk.uncertainty.scores import Scores
+from adaptntk.uncertainty.method import Array, Assessment, Method, Scores
 
 
 @dataclass(frozen=True)

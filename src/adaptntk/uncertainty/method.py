@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
 from ase import Atoms
-from numpy.typing import NDArray
 from torch import Tensor
 
+from adaptntk.core.metrics import Array
 from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import Potential
+from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
 
 if TYPE_CHECKING:
     from adaptntk.uncertainty.feature_model import FeatureModel
     from adaptntk.uncertainty.workbench import Workbench
 
-Array = NDArray[np.float64]
+CALIBRATED_KEYS = ("forces_uncertainty", "energy_uncertainty", "forces_error_bound")
 Kind = Literal["variance", "std"]
 
 
@@ -40,6 +40,29 @@ class Assessment:
     def variance(self) -> Array:
         """The score as a variance, which ``sigma^2 = a u + b^2`` needs."""
         return self.score**2 if self.kind == "std" else self.score
+
+    @classmethod
+    def of_committee(cls, predictions: Sequence[Predictions]) -> "Assessment":
+        """Of members or draws: the standard deviation of the force components, averaged; and the mean of all."""
+        stacked = [np.stack(forces) for forces in zip(*(each.forces for each in predictions), strict=True)]
+        spread = np.array([forces.std(axis=0, ddof=1).mean() for forces in stacked])
+        energies = np.mean([each.energies for each in predictions], axis=0)
+        return cls(spread, "std", energies, [forces.mean(axis=0) for forces in stacked])
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number per structure. Sigmas are standard deviations, present once calibrated.
+
+    Args:
+        variance: the raw score U.
+        sigma: expected root mean square force error, eV/Å.
+        energy_sigma: expected error of the total energy, eV.
+    """
+
+    variance: Array
+    sigma: Array | None = None
+    energy_sigma: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -103,13 +126,24 @@ class Method(Protocol):
 class ScoresOnly:
     """A method without features, as a frozen dataclass: inherit from it.
 
-    Its fields are its state: potentials, tensors, and numbers or strings.
+    Its fields are its state: potentials, tensors, and numbers or strings. Where scores follow from one prediction of
+    its ``potential``, it writes `score` and says of which ``kind`` they are; else `assess`.
     """
 
     Options: Any = NoOptions
     uses_training_labels = True
     energy_power = 1.0
     features = None
+    kind: Kind = "variance"
+
+    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+        """One number per structure."""
+        raise NotImplementedError
+
+    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        """Scores and predictions."""
+        predicted = self.potential.predict(structures, batch_size, progress)  # type: ignore[attr-defined]
+        return Assessment(self.score(structures, predicted), self.kind, predicted.energies, predicted.forces)
 
     def state(self) -> MethodState:
         """The fields, by what they are."""
@@ -126,16 +160,3 @@ class ScoresOnly:
         networks = iter(state.networks)
         names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: known[name] if name in known else next(networks) for name in names})
-
-
-def spread_of_forces(predictions: Sequence[list[Array]]) -> tuple[Array, list[Array]]:
-    """Standard deviation of the force components over predictions, averaged over atoms and directions; and the mean.
-
-    ``predictions`` holds, for each member or draw, the forces on every structure.
-    """
-    spread, mean = [], []
-    for forces in zip(*predictions, strict=True):
-        stacked = np.stack(forces)
-        spread.append(stacked.std(axis=0, ddof=1).mean())
-        mean.append(stacked.mean(axis=0))
-    return np.array(spread), mean

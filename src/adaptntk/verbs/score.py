@@ -14,7 +14,7 @@ from adaptntk.verbs.shared import Coverage, FittedFile, Store, size_line
 if TYPE_CHECKING:
     from ase import Atoms
 
-    from adaptntk.uncertainty.scores import Scores
+    from adaptntk.uncertainty.method import Scores
 
 
 class ScoreSettings(FittedFile, Coverage, Store):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from adaptntk.core.selection.problem import Constraints, Selection
     from adaptntk.uncertainty.candidates import Candidates
     from adaptntk.uncertainty.fitted import Fitted
-    from adaptntk.uncertainty.scores import Scores
+    from adaptntk.uncertainty.method import Scores
 
 # Candidates drawn on the map of a selection, at most.
 _LARGEST_MAP = 20_000

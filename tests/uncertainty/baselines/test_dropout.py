@@ -4,7 +4,7 @@ import torch
 
 from adaptntk.errors import InputError
 from adaptntk.uncertainty.baselines.dropout import Dropout, DropoutOptions
-from adaptntk.uncertainty.method import spread_of_forces
+from adaptntk.uncertainty.method import Assessment
 
 
 def test_the_score_is_the_spread_over_passes(fit_by_name, parts):
@@ -12,10 +12,10 @@ def test_the_score_is_the_spread_over_passes(fit_by_name, parts):
     with method.potential.dropout_enabled(), torch.random.fork_rng():
         torch.manual_seed(method.seed)
         passes = [method.potential.predict(frames) for _ in range(4)]
-    spread, mean = spread_of_forces([predicted.forces for predicted in passes])
+    expected = Assessment.of_committee(passes)
     found = method.assess(frames)
-    assert np.array_equal(found.score, spread)
-    assert np.array_equal(found.forces[2], mean[2])
+    assert np.array_equal(found.score, expected.score)
+    assert np.array_equal(found.forces[2], expected.forces[2])
     assert np.allclose(found.energies, np.mean([predicted.energies for predicted in passes], axis=0))
     assert (found.score > 0).all()
 

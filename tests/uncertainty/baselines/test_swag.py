@@ -5,7 +5,7 @@ import torch
 from adaptntk.errors import InputError
 from adaptntk.training.snapshots import snapshot_epochs
 from adaptntk.uncertainty.baselines.swag import SWAGOptions, WeightDistribution
-from adaptntk.uncertainty.method import spread_of_forces
+from adaptntk.uncertainty.method import Assessment
 
 
 def test_swag_distribution_by_hand():
@@ -45,8 +45,8 @@ def test_the_score_is_the_spread_over_drawn_weights(fit_by_name, parts):
     drawn = []
     for _ in range(4):
         network.set_weights(swag.weights.draw(generator))
-        drawn.append(network.predict(frames).forces)
-    assert np.allclose(found.score, spread_of_forces(drawn)[0], rtol=1e-5)
+        drawn.append(network.predict(frames))
+    assert np.allclose(found.score, Assessment.of_committee(drawn).score, rtol=1e-5)
     network.set_weights(swag.weights.mean)
     assert np.allclose(found.energies, network.predict(frames).energies)
 

@@ -9,9 +9,8 @@ from ase import Atoms
 from scipy.spatial import cKDTree
 
 from adaptntk.features.last_layer import mean_invariants
-from adaptntk.models.protocol import Potential
-from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Array, Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.models.protocol import Potential, Predictions
+from adaptntk.uncertainty.method import Array, MethodState, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -24,6 +23,7 @@ class Distance(ScoresOnly):
     centre: Array
     scale: Array
     name = "distance"
+    kind = "std"
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: NoOptions) -> "Distance":
@@ -33,10 +33,8 @@ class Distance(ScoresOnly):
         centre, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-12)
         return cls(potential, cKDTree((features - centre) / scale), centre, scale)
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        predicted = self.potential.predict(structures, batch_size, progress)
-        features = (mean_invariants(self.potential, predicted) - self.centre) / self.scale
-        return Assessment(self.tree.query(features)[0], "std", predicted.energies, predicted.forces)
+    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+        return self.tree.query((mean_invariants(self.potential, predicted) - self.centre) / self.scale)[0]
 
     def state(self) -> MethodState:
         arrays = {"features": np.asarray(self.tree.data), "centre": self.centre, "scale": self.scale}

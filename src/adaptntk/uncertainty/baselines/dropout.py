@@ -10,7 +10,7 @@ from ase import Atoms
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential, check_dropout_rate
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly, spread_of_forces
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -50,13 +50,8 @@ class Dropout(ScoresOnly):
         # Masks depend on the seed and on the structures, on nothing that was computed before.
         with self.potential.dropout_enabled(), torch.random.fork_rng():
             torch.manual_seed(self.seed)
-            predictions = [
-                self.potential.predict(structures, batch_size)
-                for _ in progress(range(self.passes), "passes with dropout", self.passes)
-            ]
-        spread, forces = spread_of_forces([predicted.forces for predicted in predictions])
-        energies = np.mean([predicted.energies for predicted in predictions], axis=0)
-        return Assessment(spread, "std", energies, forces)
+            passes = progress(range(self.passes), "passes with dropout", self.passes)
+            return Assessment.of_committee([self.potential.predict(structures, batch_size) for _ in passes])
 
     @classmethod
     def restore(cls, state: MethodState) -> "Dropout":

@@ -9,7 +9,7 @@ from ase import Atoms
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly, spread_of_forces
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -45,10 +45,7 @@ class Ensemble(ScoresOnly):
         return self.members[0]
 
     def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        predictions = [member.predict(structures, batch_size, progress) for member in self.members]
-        spread, forces = spread_of_forces([predicted.forces for predicted in predictions])
-        energies = np.mean([predicted.energies for predicted in predictions], axis=0)
-        return Assessment(spread, "std", energies, forces)
+        return Assessment.of_committee([member.predict(structures, batch_size, progress) for member in self.members])
 
     def state(self) -> MethodState:
         return MethodState(self.members)

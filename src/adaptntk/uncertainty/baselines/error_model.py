@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from ase import Atoms
-from numpy.typing import NDArray
 
 from adaptntk.core.error_model import LogErrorRegression
 from adaptntk.data.structure_file import structure_sizes
@@ -15,10 +14,8 @@ from adaptntk.evaluation import force_errors
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_method import NTK, LastLayer
-from adaptntk.uncertainty.method import Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.method import Array, Assessment, MethodState, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
-
-Array = NDArray[np.float64]
 
 # Whether more of it must never mean less error, and whether it counts beyond the range seen in the validation set. At a
 # given energy, smaller forces often go with larger errors (soft modes far from equilibrium rather than stiff ones near
@@ -49,7 +46,7 @@ class ErrorModel(ScoresOnly):
         last_layer = LastLayer.fit(bench, np.random.default_rng(bench.seed), LastLayer.Options())
         covariates, assessed = _covariates(ntk, last_layer, bench.valid)
         errors = force_errors(assessed.forces, bench.valid)
-        monotone, open_ended = ([flags[place] for flags in COVARIATES.values()] for place in (0, 1))
+        monotone, open_ended = zip(*COVARIATES.values(), strict=True)
         folds = np.random.default_rng(bench.seed)
         return cls(ntk, last_layer, LogErrorRegression.fit(covariates, errors, monotone, open_ended, folds))
 
@@ -82,19 +79,12 @@ class ErrorModel(ScoresOnly):
 
 
 def _covariates(
-    ntk: NTK,
-    last_layer: LastLayer,
-    structures: Sequence[Atoms],
-    batch_size: int = 16,
-    progress: Progress = silent,
+    ntk: NTK, last_layer: LastLayer, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent
 ) -> tuple[Array, Assessment]:
     assessed = ntk.assess(structures, batch_size, progress)
     other = last_layer.assess(structures, batch_size)
     force = np.array([np.sqrt(np.mean(forces**2)) for forces in assessed.forces])
-    columns = [_log(assessed.score), _log(other.score), assessed.energies / structure_sizes(structures), _log(force)]
-    return np.column_stack(columns), assessed
-
-
-def _log(values: Array) -> Array:
-    """The logarithm, also where rounding has left nothing; of each structure by itself."""
-    return np.log(np.maximum(values, 1e-30))
+    # The logarithms also where rounding has left nothing; of each structure by itself.
+    logs = [np.log(np.maximum(values, 1e-30)) for values in (assessed.score, other.score, force)]
+    per_atom = assessed.energies / structure_sizes(structures)
+    return np.column_stack([*logs[:2], per_atom, logs[2]]), assessed

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from ase import Atoms
-from torch import Tensor
+from torch import Tensor, nn
 
 from adaptntk.data.structure_file import structure_sizes
 from adaptntk.data.structures import reference_energies
 from adaptntk.errors import InputError
 from adaptntk.features.last_layer import mean_invariants
-from adaptntk.models.protocol import Potential
-from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
+from adaptntk.models.protocol import Potential, Predictions
+from adaptntk.uncertainty.method import Array, MethodState, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -43,22 +42,17 @@ def nig_loss(parameters: tuple[Tensor, Tensor, Tensor, Tensor], target: Tensor, 
     return (likelihood + coefficient * penalty).mean()
 
 
-class EvidentialHead(torch.nn.Module):
+class EvidentialHead(nn.Module):
     """Features to ``(gamma, nu, alpha, beta)``, with nu, beta > 0 and alpha > 1."""
 
     def __init__(self, inputs: int, width: int = 64) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(inputs, width),
-            torch.nn.SiLU(),
-            torch.nn.Linear(width, width),
-            torch.nn.SiLU(),
-            torch.nn.Linear(width, 4),
-        )
+        first, second, third = (nn.Linear(inputs, width), nn.Linear(width, width), nn.Linear(width, 4))
+        self.layers = nn.Sequential(first, nn.SiLU(), second, nn.SiLU(), third)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         gamma, nu, alpha, beta = self.layers(features).unbind(-1)
-        positive = torch.nn.functional.softplus
+        positive = nn.functional.softplus
         return gamma, positive(nu) + 1e-6, positive(alpha) + 1 + 1e-6, positive(beta) + 1e-6
 
 
@@ -72,9 +66,8 @@ class EvidentialOptions:
 
     def __post_init__(self) -> None:
         if self.steps < 10 or not self.learning_rate > 0 or self.coefficient < 0:
-            raise InputError(
-                "evidential needs at least 10 steps, a positive learning rate and a coefficient that is not negative"
-            )
+            needed = "at least 10 steps, a positive learning rate and a coefficient that is not negative"
+            raise InputError(f"evidential needs {needed}")
 
 
 @dataclass(frozen=True)
@@ -92,8 +85,7 @@ class Evidential(ScoresOnly):
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: EvidentialOptions) -> "Evidential":
         """Fit the head on the training set; of all steps, keep the best on the validation set."""
         potential = bench.member(0)
-        sets = [_inputs(potential, frames) for frames in (bench.train, bench.valid)]
-        features, targets = [part for part, _ in sets], [part for _, part in sets]
+        features, targets = zip(*(_inputs(potential, frames) for frames in (bench.train, bench.valid)), strict=True)
         # Without this the likelihood is smallest at nu -> 0, and the score is nearly the same for all.
         centre, scale = features[0].mean(0), features[0].std(0).clamp_min(1e-8)
         standard = [(part - centre) / scale for part in features]
@@ -116,12 +108,11 @@ class Evidential(ScoresOnly):
         head.load_state_dict(kept)
         return cls(potential, head, centre, scale)
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        predicted = self.potential.predict(structures, batch_size, progress)
+    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
         features = torch.as_tensor(mean_invariants(self.potential, predicted))
         with torch.no_grad():
             _, nu, alpha, beta = self.head((features - self.centre) / self.scale)
-        return Assessment((beta / (nu * (alpha - 1))).numpy(), "variance", predicted.energies, predicted.forces)
+        return (beta / (nu * (alpha - 1))).numpy()
 
     def state(self) -> MethodState:
         tensors = {"centre": self.centre, "scale": self.scale}

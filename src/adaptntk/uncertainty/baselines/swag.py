@@ -12,7 +12,7 @@ from torch import Tensor
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
-from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly, spread_of_forces
+from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -35,8 +35,7 @@ class WeightDistribution:
             raise InputError(f"SWAG needs at least two snapshots of the weights, not {len(snapshots)}")
         rows = snapshots.double()
         mean = rows.mean(0)
-        variance = (rows.square().mean(0) - mean.square()).clamp_min(0.0)
-        return cls(mean, variance, rows - mean, scale)
+        return cls(mean, (rows.square().mean(0) - mean.square()).clamp_min(0.0), rows - mean, scale)
 
     def draw(self, generator: torch.Generator) -> Tensor:
         """Weights drawn from the distribution."""
@@ -84,15 +83,14 @@ class SWAG(ScoresOnly):
         drawn = []
         for _ in progress(range(self.draws), "draws of the weights", self.draws):
             self.potential.set_weights(self.weights.draw(generator))
-            drawn.append(self.potential.predict(structures, batch_size).forces)
+            drawn.append(self.potential.predict(structures, batch_size))
         self.potential.set_weights(self.weights.mean)
         mean = self.potential.predict(structures, batch_size)
-        return Assessment(spread_of_forces(drawn)[0], "std", np.asarray(mean.energies), mean.forces)
+        return Assessment(Assessment.of_committee(drawn).score, "std", mean.energies, mean.forces)
 
     def state(self) -> MethodState:
-        weights = self.weights
-        tensors = {"mean": weights.mean, "variance": weights.variance, "deviations": weights.deviations}
-        settings = {"scale": weights.scale, "draws": self.draws, "seed": self.seed}
+        tensors = {name: value for name, value in vars(self.weights).items() if isinstance(value, Tensor)}
+        settings = {"scale": self.weights.scale, "draws": self.draws, "seed": self.seed}
         return MethodState((self.potential,), tensors, settings)
 
     @classmethod
