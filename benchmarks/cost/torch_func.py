@@ -15,6 +15,7 @@ from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.graph import MACEGraph
 from adaptntk.models.mace.layout import Layout
 from adaptntk.models.mace.potential import MACEPotential
+from adaptntk.models.mace.tape import forward_pass
 
 
 class _Energy(torch.nn.Module):
@@ -48,8 +49,6 @@ class _Energy(torch.nn.Module):
 
 def vectorised_gradients(potential: MACEPotential, graphs: Sequence[MACEGraph]) -> Tensor:
     """Rows ``dE/dtheta`` by ``torch.func``."""
-    network = potential.network
-    assert network is not None
     width = max(int(graph.neighbours.max()) for graph in graphs)
     inputs = [_padded(potential, graph, width) for graph in graphs]
     stacked = [torch.stack(parts) for parts in zip(*inputs, strict=True)]
@@ -62,11 +61,8 @@ def vectorised_gradients(potential: MACEPotential, graphs: Sequence[MACEGraph]) 
     def function(parameters: dict[str, Tensor], *arguments: Tensor) -> Tensor:
         return torch.func.functional_call(energy, parameters, arguments)
 
-    network._context.batch = layout
-    try:
+    with forward_pass(layout):
         found = torch.func.vmap(torch.func.grad(function), in_dims=(None, 0, 0, 0, 0))(weights, *stacked)
-    finally:
-        network._context.batch = None
     return torch.cat([found[name].flatten(1) for name in weights], dim=1)
 
 

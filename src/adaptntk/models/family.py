@@ -83,12 +83,7 @@ class Family(ABC):
         """The potential in a file, with ``dtype`` None as it is stored."""
 
     def build(
-        self,
-        architecture: Any,
-        reference: EnergyReference,
-        structures: Sequence[Atoms],
-        dtype: torch.dtype,
-        seed: int,
+        self, architecture: Any, reference: EnergyReference, structures: Sequence[Atoms], dtype: torch.dtype, seed: int
     ) -> Trainable:
         """An untrained network with weights drawn from ``seed``; the global generator is left as it was."""
         raise ModelError(f"networks of the family {self.name!r} cannot be trained here")

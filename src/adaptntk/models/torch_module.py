@@ -10,13 +10,7 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
-from adaptntk.models.protocol import (
-    Capabilities,
-    Potential,
-    Predictions,
-    energy_gradients_one_by_one,
-    weights_hash,
-)
+from adaptntk.models.protocol import Capabilities, Potential, Predictions, energy_gradients_one_by_one, weights_hash
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)

@@ -22,12 +22,7 @@ class ValidationErrors:
 
 
 def run_epoch(
-    potential: Trainable,
-    optimiser: torch.optim.Optimizer,
-    data: LabelledSet,
-    recipe: Recipe,
-    epoch: int,
-    seed: int,
+    potential: Trainable, optimiser: torch.optim.Optimizer, data: LabelledSet, recipe: Recipe, epoch: int, seed: int
 ) -> float:
     """Take all steps of an epoch; the mean loss."""
     # The order is a function of seed and epoch alone, so that a resumed training repeats it; so are the masks.

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from adaptntk.models.mace.linear import merged_irreps
 from adaptntk.models.mace.stock import o3
-from adaptntk.models.mace.storage import merged_irreps
-from adaptntk.models.mace.tape import Context, index_tensor
+from adaptntk.models.mace.tape import Leaf, index_tensor, joined
 
 # Columns up to which paths are multiplied together.
 _MERGED_COLUMNS = 128
 
 
-class Convolution(torch.nn.Module):
+class Convolution(Leaf):
     """The tensor product with the spherical harmonics and the sum over neighbours, as batched products.
 
     An atom receives ``sum_j w_j x_j C Y_j`` over its neighbours j, for each path and channel, with x the sender's
@@ -22,48 +22,39 @@ class Convolution(torch.nn.Module):
     the product of a matrix (components out) x (neighbours, components in), which knows no channels, and a matrix
     (neighbours, components in) x (channels). Paths from the same irrep are multiplied together while there are
     few channels: the unwanted combinations of path and coupling cost less than another call.
+
+    ``columns`` is the order in which the radial weights are wanted.
     """
 
-    def __init__(self, stock: Any, context: Context) -> None:
-        super().__init__()
-        self._hidden = (stock, context)
+    def __init__(self, stock: Any) -> None:
+        super().__init__(stock)
         self.channels: int = stock.irreps_in1[0].mul
         together = max(1, _MERGED_COLUMNS // self.channels)
+        irreps_out = [ir for _, ir in stock.irreps_out]
+        self.dims_in = [ir.dim for _, ir in stock.irreps_in1]
         self.bundles: list[_Bundle] = []
-        # (path, component) of each row of the products, in the order in which they come.
-        rows: list[tuple[int, int] | None] = []
-        for i_in, (_, ir) in enumerate(stock.irreps_in1):
+        # (path of the coupling, component, path of the weights) of each row of the products.
+        rows: list[tuple[int, int, int]] = []
+        for i_in, dim_in in enumerate(self.dims_in):
             paths = [number for number, entry in enumerate(stock.instructions) if entry.i_in1 == i_in]
             for first in range(0, len(paths), together):
                 bundle = paths[first : first + together]
-                dims = [stock.irreps_out[stock.instructions[path].i_out].dim // self.channels for path in bundle]
-                self.bundles.append(_Bundle(i_in, ir.dim, tuple(bundle), sum(dims)))
-                for path, dim in zip(bundle, dims, strict=True):
-                    for component in range(dim):
-                        rows += [(path, component) if other == path else None for other in bundle]
+                components = [(path, component) for path in bundle for component in range(irreps_out[path].dim)]
+                self.bundles.append(_Bundle(i_in, dim_in, tuple(bundle), len(components)))
+                rows += [(*component, path) for component in components for path in bundle]
         wanted = []
-        for _, run in groupby(enumerate(stock.instructions), key=lambda item: stock.irreps_out[item[1].i_out].ir):
-            members = [path for path, _ in run]
-            dim = stock.irreps_out[stock.instructions[members[0]].i_out].dim // self.channels
-            wanted += [(path, component) for component in range(dim) for path in members]
+        for ir, run in groupby(range(len(irreps_out)), key=irreps_out.__getitem__):
+            members = list(run)
+            wanted += [(path, component, path) for component in range(ir.dim) for path in members]
         self.rows = tuple(rows.index(place) for place in wanted)
-        self.dims_in = [ir.dim for _, ir in stock.irreps_in1]
-        self._coupling: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-
-    @property
-    def numbers_per_edge(self) -> int:
+        order = [path for bundle in self.bundles for path in bundle.paths]
+        self.columns = tuple(path * self.channels + channel for path in order for channel in range(self.channels))
         weighted = sum(bundle.dim_in * len(bundle.paths) for bundle in self.bundles)
-        return self.channels * (weighted + sum(self.dims_in))
-
-    @property
-    def numbers_per_atom(self) -> int:
-        return self.channels * len(self.rows)
-
-    @property
-    def columns(self) -> list[int]:
-        """The order in which the radial weights are wanted."""
-        paths = [path for bundle in self.bundles for path in bundle.paths]
-        return [path * self.channels + channel for path in paths for channel in range(self.channels)]
+        self.numbers_per_edge = self.channels * (weighted + sum(self.dims_in))
+        self.numbers_per_atom = self.channels * len(self.rows)
+        # (harmonics, components in x components out of each bundle), with e3nn's factor of each path.
+        couplings = [torch.cat([self._coupling(path) for path in bundle.paths], dim=2) for bundle in self.bundles]
+        self.constant = torch.cat([coupling.flatten(1) for coupling in couplings], dim=1)
 
     @staticmethod
     def handles(stock: Any) -> bool:
@@ -81,15 +72,13 @@ class Convolution(torch.nn.Module):
         )
 
     def forward(self, x: Tensor, harmonics: Tensor, weights: Tensor, edge_index: Tensor) -> Tensor:
-        layout = self._hidden[1].layout
-        channels = self.channels
+        layout, channels = self.layout, self.channels
         senders = x.index_select(0, edge_index[0])
-        couplings = harmonics @ self._coupling_like(harmonics)
+        couplings = harmonics @ self.constant_like(harmonics)
         edges = [atoms * width for atoms, width in layout.width_groups]
+        by_width = (rows.split(edges) for rows in (senders, couplings, weights))
         messages = []
-        for (atoms, width), sender, coupling, weight in zip(
-            layout.width_groups, *(rows.split(edges) for rows in (senders, couplings, weights)), strict=True
-        ):
+        for (atoms, width), sender, coupling, weight in zip(layout.width_groups, *by_width, strict=True):
             features = sender.split([dim * channels for dim in self.dims_in], dim=1)
             by_bundle = weight.split([len(bundle.paths) * channels for bundle in self.bundles], dim=1)
             coupled = coupling.split([bundle.dim_in * bundle.dim_out for bundle in self.bundles], dim=1)
@@ -101,25 +90,12 @@ class Convolution(torch.nn.Module):
                 c = c.reshape(atoms, width * bundle.dim_in, bundle.dim_out).transpose(1, 2)
                 message.append(torch.bmm(c, weighted).view(atoms, -1, channels))
             messages.append(torch.cat(message, dim=1))
-        joined = messages[0] if len(messages) == 1 else torch.cat(messages)
         # Paths into the same irrep side by side, as more channels.
-        rows = joined.index_select(1, index_tensor(self.rows, x.device))
+        rows = joined(messages).index_select(1, index_tensor(self.rows, x.device))
         return layout.by_width.restore(rows.flatten(1))
 
-    def _coupling_like(self, like: Tensor) -> Tensor:
-        """(harmonics, components in x components out of each bundle), with e3nn's factor of each path."""
-        key = like.dtype, like.device
-        if key not in self._coupling:
-            with torch.inference_mode(False):
-                blocks = [
-                    torch.cat([self._coupling_of(path) for path in bundle.paths], dim=2).flatten(1)
-                    for bundle in self.bundles
-                ]
-                self._coupling[key] = torch.cat(blocks, dim=1).to(dtype=like.dtype, device=like.device)
-        return self._coupling[key]
-
-    def _coupling_of(self, path: int) -> Tensor:
-        stock = self._hidden[0]
+    def _coupling(self, path: int) -> Tensor:
+        stock = self.stock
         entry = stock.instructions[path]
         first, second = stock.irreps_in1[entry.i_in1].ir, stock.irreps_in2[entry.i_in2].ir
         out = stock.irreps_out[entry.i_out].ir

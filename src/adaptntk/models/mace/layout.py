@@ -22,18 +22,15 @@ _TOLERATED_WASTE = 0.2
 
 
 class Order:
-    """A permutation of rows that puts equal labels together."""
+    """A permutation of rows that puts equal labels together: ``sizes`` rows of each of the ``values``."""
 
     def __init__(self, labels: Integers, device: torch.device) -> None:
         order = np.argsort(labels, kind="stable")
         values, counts = np.unique(labels, return_counts=True)
         self.values: list[int] = values.tolist()
         self.sizes: list[int] = counts.tolist()
-        """How many rows each label has, in the order of ``values``."""
-        inverse = np.empty_like(order)
-        inverse[order] = np.arange(len(order))
         self.trivial = bool((order[:-1] < order[1:]).all())
-        self.order, self.inverse = (torch.as_tensor(index, device=device) for index in (order, inverse))
+        self.order, self.inverse = (torch.as_tensor(index, device=device) for index in (order, np.argsort(order)))
 
     def sort(self, rows: Tensor) -> Tensor:
         """Rows with equal labels together."""
@@ -47,40 +44,29 @@ class Order:
 class Groups:
     """Rows collected by group and padded to equal numbers: sums over a group become a matrix product.
 
-    Args:
-        labels: the group of each row.
-        count: the number of groups, some of which may be empty.
+    ``labels`` says the group of each row; of ``count`` groups some may be empty.
     """
 
     def __init__(self, labels: Integers, count: int, device: torch.device) -> None:
         order = np.argsort(labels, kind="stable")
-        sizes = np.bincount(labels[order], minlength=count)
-        self.count, self.width = count, int(sizes.max(initial=1))
-        slot = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        index = np.zeros((count, self.width), dtype=np.int64)
-        filled = np.zeros((count, self.width), dtype=bool)
-        index[labels[order], slot] = order
-        filled[labels[order], slot] = True
+        sizes = np.bincount(labels, minlength=count)
+        filled = np.arange(sizes.max(initial=1)) < sizes[:, None]
+        index = np.zeros(filled.shape, dtype=np.int64)
+        index[filled] = order
         self.whole = bool(filled.all())
-        self.in_place = self.whole and bool((index.ravel() == np.arange(len(labels))[: index.size]).all())
-        self.in_place &= index.size == len(labels)
+        self.in_place = self.whole and bool((order[:-1] < order[1:]).all())
         self._index = torch.as_tensor(index.ravel(), device=device)
         self._filled = torch.as_tensor(filled, device=device)
 
     def collect(self, rows: Tensor) -> Tensor:
-        """(rows, ...) to (groups, width, ...), with arbitrary rows of the batch where a group has fewer."""
-        if not self.in_place:
-            rows = rows.index_select(0, self._index)
-        return rows.reshape(self.count, self.width, *rows.shape[1:])
-
-    def collect_padded(self, rows: Tensor) -> Tensor:
         """(rows, ...) to (groups, width, ...), with zeros where a group has fewer rows."""
-        collected = self.collect(rows)
+        shape = self._filled.shape
+        collected = rows if self.in_place else rows.index_select(0, self._index)
+        collected = collected.reshape(*shape, *rows.shape[1:])
         if self.whole:
             return collected
-        mask = self._filled.reshape(self.count, self.width, *[1] * (rows.ndim - 1))
         # Not by multiplication: a structure with NaN must not spoil others through their padding.
-        return torch.where(mask, collected, 0.0)
+        return torch.where(self._filled.reshape(*shape, *[1] * (rows.ndim - 1)), collected, 0.0)
 
 
 @dataclass(frozen=True)
@@ -100,14 +86,30 @@ class Layout:
     graphs: int
     device: torch.device
 
+    def order(self, elements: int) -> Order:
+        """Atoms by element or, for weights that know one element only, as if all were alike."""
+        return self._by_element if elements > 1 else self._alike
+
+    def groups(self, elements: int, element: int = 0) -> Groups:
+        """The atoms of one element, as `order` sorts them, by structure."""
+        return self._graphs_of_element[element] if elements > 1 else self._atoms_of_graph
+
     @cached_property
-    def by_element(self) -> Order:
+    def _by_element(self) -> Order:
         return Order(self.elements, self.device)
 
     @cached_property
-    def alike(self) -> Order:
-        """All atoms as if of one element, for networks whose product basis knows no elements."""
+    def _alike(self) -> Order:
         return Order(np.zeros_like(self.elements), self.device)
+
+    @cached_property
+    def _atoms_of_graph(self) -> Groups:
+        return Groups(self.graph_of_atom, self.graphs, self.device)
+
+    @cached_property
+    def _graphs_of_element(self) -> dict[int, Groups]:
+        of_element = {element: self.graph_of_atom[self.elements == element] for element in self._by_element.values}
+        return {element: Groups(labels, self.graphs, self.device) for element, labels in of_element.items()}
 
     @cached_property
     def _widths(self) -> Integers:
@@ -134,39 +136,21 @@ class Layout:
         return list(zip(self.by_width.sizes, self.by_width.values, strict=True))
 
     @cached_property
+    def _receivers(self) -> Integers:
+        """The atom of each slot for an edge."""
+        order = np.argsort(self._widths, kind="stable")
+        return np.repeat(order, self._widths[order])
+
+    @cached_property
     def padded_edges(self) -> Tensor:
         """For each slot the edge it holds; slot filled by number ``edges + i`` is the empty one of atom i."""
-        first = np.cumsum(self.neighbours) - self.neighbours
-        edges = int(self.neighbours.sum())
-        parts = []
-        for width in self.by_width.values:
-            atoms = np.flatnonzero(self._widths == width)
-            slots = np.arange(width)
-            index = first[atoms, None] + slots
-            parts.append(np.where(slots < self.neighbours[atoms, None], index, edges + atoms[:, None]).ravel())
-        return torch.as_tensor(np.concatenate(parts), device=self.device)
-
-    @cached_property
-    def _graph_of_edge(self) -> Integers:
-        order = np.argsort(self._widths, kind="stable")
-        return np.repeat(self.graph_of_atom[order], self._widths[order])
-
-    @cached_property
-    def atoms_of_graph(self) -> Groups:
-        return Groups(self.graph_of_atom, self.graphs, self.device)
+        atoms = self._receivers
+        slot = np.concatenate([np.tile(np.arange(width), count) for count, width in self.width_groups])
+        edge = (np.cumsum(self.neighbours) - self.neighbours)[atoms] + slot
+        index = np.where(slot < self.neighbours[atoms], edge, self.neighbours.sum() + atoms)
+        return torch.as_tensor(index, device=self.device)
 
     @cached_property
     def edges_of_graph(self) -> Groups:
         """Padded edges by structure; the empty ones carry zeros anyway."""
-        return Groups(self._graph_of_edge, self.graphs, self.device)
-
-    @cached_property
-    def _graphs_of_element(self) -> dict[int, Groups]:
-        return {
-            element: Groups(self.graph_of_atom[self.elements == element], self.graphs, self.device)
-            for element in self.by_element.values
-        }
-
-    def graphs_of_element(self, element: int) -> Groups:
-        """The atoms of one element, as `by_element` sorts them, by structure."""
-        return self._graphs_of_element[element]
+        return Groups(self.graph_of_atom[self._receivers], self.graphs, self.device)

@@ -136,7 +136,7 @@ class MACEPotential(Trainable):
         if network is None or not graphs:
             return energy_gradients_one_by_one(self, graphs)
         layout = make_layout(graphs)
-        return network.structure_gradients(self.batch(graphs, layout), layout)
+        return network.differentiate(self.batch(graphs, layout), layout, geometry=False).gradients
 
     def _without_gradient(self) -> list[str]:
         """The parts of the network whose gradient by structure the twin does not know; all, if there is no twin."""

@@ -1,6 +1,8 @@
-"""What the fast modules of a network share: the order of the batch, and what is remembered for gradients."""
+"""What the fast modules of a network share: the batch of a pass, and what is remembered for its gradients."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -8,6 +10,39 @@ import torch
 from torch import Tensor
 
 from adaptntk.models.mace.layout import Layout
+
+Rows = Callable[[Tensor], Tensor]
+"""Where the derivatives over a parameter are added up: (structures, *shape of the parameter)."""
+
+
+class Record(NamedTuple):
+    """The output of a parametric operation, the input that its gradient needs, and which one of the leaf it is."""
+
+    leaf: "Leaf"
+    output: Tensor
+    saved: Tensor
+    key: Any
+
+
+class _Pass(NamedTuple):
+    layout: Layout
+    tape: list[Record] | None
+
+
+_PASS: ContextVar[_Pass] = ContextVar("pass")
+
+
+@contextmanager
+def forward_pass(layout: Layout, tape: list[Record] | None = None) -> Iterator[None]:
+    """Within it, fast modules may be called with a batch of that layout, in this thread.
+
+    With a tape, parameters are taken as constants, and the operations that they enter are remembered on it.
+    """
+    token = _PASS.set(_Pass(layout, tape))
+    try:
+        yield
+    finally:
+        _PASS.reset(token)
 
 
 @cache
@@ -17,75 +52,55 @@ def index_tensor(numbers: tuple[int, ...], device: torch.device) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=device)
 
 
-class Gradient(NamedTuple):
-    """Derivatives of the energy of each structure with respect to one parameter: (structures, numel)."""
-
-    parameter: Tensor
-    rows: Tensor
-
-
-class Record(NamedTuple):
-    """The output of a parametric operation and the input that its gradient needs."""
-
-    leaf: "Leaf"
-    key: Any
-    output: Tensor
-    saved: Tensor
-
-
-@dataclass
-class Context:
-    """The state of one forward pass, shared by all fast modules of a network.
-
-    ``records`` is None in an ordinary pass. Otherwise parameters are taken as constants, and the operations
-    that they enter are remembered.
-    """
-
-    batch: Layout | None = None
-    records: list[Record] | None = None
-    gradients: dict[tuple["Leaf", Any], tuple[Tensor, Tensor]] = field(default_factory=dict)
-
-    @property
-    def layout(self) -> Layout:
-        assert self.batch is not None, "the network was called without the layout of its batch"
-        return self.batch
+def joined(parts: list[Tensor], dim: int = 0) -> Tensor:
+    """All parts in one tensor, without a copy if there is only one."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
 
 
 class Leaf(torch.nn.Module):
-    """A module that stands in for a parametric module of the stock network and uses its parameters.
+    """A module that stands in for a module of the stock network and uses its parameters."""
 
-    The stock module is kept out of torch's sight: its parameters must not be listed twice.
-    """
+    numbers_per_edge = 0
+    numbers_per_atom = 0
+    """How many numbers it holds for each, about."""
+    constant: Tensor
 
-    def __init__(self, stock: Any, context: Context) -> None:
+    def __init__(self, stock: Any) -> None:
         super().__init__()
-        self._hidden = (stock, context)
+        # Out of torch's sight: its parameters must not be listed twice.
+        self._hidden = (stock,)
+        self._constants: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     @property
     def stock(self) -> Any:
         return self._hidden[0]
 
     @property
-    def context(self) -> Context:
-        return self._hidden[1]
+    def layout(self) -> Layout:
+        return _PASS.get().layout
+
+    def constant_like(self, x: Tensor) -> Tensor:
+        """The constant of the module, in the precision and on the device of ``x``."""
+        key = x.dtype, x.device
+        if key not in self._constants:
+            with torch.inference_mode(False):
+                self._constants[key] = self.constant.to(x, copy=True)
+        return self._constants[key]
 
     def frozen(self, weight: Tensor) -> Tensor:
         """The weight, as a constant when gradients are taken by structure."""
-        return weight if self.context.records is None else weight.detach()
+        return weight if _PASS.get().tape is None else weight.detach()
 
-    def watch(self, key: Any, output: Tensor, saved: Tensor) -> Tensor:
+    def watch(self, output: Tensor, saved: Tensor, key: Any = None) -> Tensor:
         """Remember an output that depends linearly on a parameter, and the factor it depends through."""
-        if self.context.records is None:
+        tape = _PASS.get().tape
+        if tape is None:
             return output
         if not output.requires_grad:
             output = output.detach().requires_grad_(True)
-        self.context.records.append(Record(self, key, output, saved.detach()))
+        tape.append(Record(self, output, saved.detach(), key))
         return output
 
-    def watched(self) -> list[tuple[Any, tuple[Tensor, Tensor]]]:
-        """Key, gradient of the output and saved input of all that was watched in this module."""
-        return [(key, pair) for (leaf, key), pair in self.context.gradients.items() if leaf is self]
-
-    def gradients(self) -> list[Gradient]:
-        """Derivatives by structure of every parameter of the stock module."""
+    def derive(self, rows: Rows, gradient: Tensor, saved: Tensor, key: Any) -> None:
+        """Add the derivatives by structure over parameters, from that over an output that was watched."""
         raise NotImplementedError

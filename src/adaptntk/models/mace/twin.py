@@ -11,13 +11,11 @@ Each replaced parametric module is a `Leaf`, and so knows its gradient by struct
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from adaptntk.models.mace.contraction import Contraction
 from adaptntk.models.mace.convolution import Convolution
 from adaptntk.models.mace.linear import Linear, RadialLayer, SelfConnection
 from adaptntk.models.mace.stock import FullyConnectedNet, SymmetricContraction, modules, readouts
-from adaptntk.models.mace.tape import Context
 
 # Interaction blocks whose forward pass we know, and whether their self-connection acts on the message (or else
 # on the block's input).
@@ -41,30 +39,21 @@ def unknown_layers(network: Any) -> list[str]:
     ]
 
 
-def fast_twin(network: Any, context: Context) -> torch.nn.Module:
-    """The twin of a network without `unknown_layers`.
-
-    Before the twin is called, ``context`` must hold the layout of the batch.
-    """
-    children = {name: _twin_of_atom_block(child, context) for name, child in network._modules.items()}
-    layers = [
-        _twin_of_layer(interaction, product, context)
-        for interaction, product in zip(network.interactions, network.products, strict=True)
-    ]
-    children["interactions"] = torch.nn.ModuleList([interaction for interaction, _ in layers])
-    children["products"] = torch.nn.ModuleList([product for _, product in layers])
-    children["readouts"] = torch.nn.ModuleList([_twin_of_atom_block(block, context) for block in network.readouts])
+def fast_twin(network: Any) -> torch.nn.Module:
+    """The twin of a network without `unknown_layers`, to be called within `forward_pass`."""
+    children = {name: _twin_of_atom_block(child) for name, child in network._modules.items()}
+    interactions, products = zip(*map(_twin_of_layer, network.interactions, network.products), strict=True)
+    children["interactions"] = torch.nn.ModuleList(interactions)
+    children["products"] = torch.nn.ModuleList(products)
+    children["readouts"] = torch.nn.ModuleList(map(_twin_of_atom_block, network.readouts))
     return _shadow(network, children)
 
 
-def _twin_of_atom_block(block: Any, context: Context) -> Any:
+def _twin_of_atom_block(block: Any) -> Any:
     if type(block) not in _ATOM_BLOCKS:
         return block
-    children = dict(block._modules)
-    for name, child in children.items():
-        if Linear.handles(child):
-            children[name] = Linear(child, context)
-    return _shadow(block, children)
+    children = block._modules.items()
+    return _shadow(block, {name: Linear(child) if Linear.handles(child) else child for name, child in children})
 
 
 def _is_known(interaction: Any, product: Any) -> bool:
@@ -81,33 +70,27 @@ def _is_known(interaction: Any, product: Any) -> bool:
     )
 
 
-def _twin_of_layer(interaction: Any, product: Any, context: Context) -> tuple[Any, Any]:
+def _twin_of_layer(interaction: Any, product: Any) -> tuple[Any, Any]:
     on_message = _INTERACTIONS[type(interaction)]
-    convolution = Convolution(interaction.conv_tp, context)
+    convolution = Convolution(interaction.conv_tp)
     children = dict(interaction._modules) | {
-        "linear_up": Linear(interaction.linear_up, context, last_out=True),
+        "linear_up": Linear(interaction.linear_up, last_out=True),
         "conv_tp": convolution,
-        "linear": Linear(interaction.linear, context, last_in=True, last_out=True),
-        "skip_tp": SelfConnection(interaction.skip_tp, context, last=on_message),
-        "reshape": Unflatten(interaction.linear.irreps_out),
+        "linear": Linear(interaction.linear, last_in=True, last_out=True),
+        "skip_tp": SelfConnection(interaction.skip_tp, last=on_message),
+        "reshape": torch.nn.Unflatten(1, (sum(ir.dim for _, ir in interaction.linear.irreps_out), -1)),
     }
     for name, child in children.items():
         if isinstance(child, FullyConnectedNet):
-            layers = {key: RadialLayer(layer, context) for key, layer in child._modules.items()}
+            layers = {key: RadialLayer(layer) for key, layer in child._modules.items()}
             if name == "conv_tp_weights":
-                last = list(layers)[-1]
-                layers[last] = RadialLayer(child._modules[last], context, convolution.columns)
+                layers[list(layers)[-1]].columns = convolution.columns
             children[name] = _shadow(child, layers)
     block = _shadow(interaction, children)
     # MACE hands the whole convolution, the sum over neighbours included, to a block with this mark.
     block.__dict__["conv_fusion"] = True
-    return block, _shadow(
-        product,
-        {
-            "symmetric_contractions": Contraction(product.symmetric_contractions, context),
-            "linear": Linear(product.linear, context, last_in=True),
-        },
-    )
+    contraction, linear = Contraction(product.symmetric_contractions), Linear(product.linear, last_in=True)
+    return block, _shadow(product, {"symmetric_contractions": contraction, "linear": linear})
 
 
 def _shadow(stock: torch.nn.Module, children: dict[str, Any]) -> torch.nn.Module:
@@ -117,14 +100,3 @@ def _shadow(stock: torch.nn.Module, children: dict[str, Any]) -> torch.nn.Module
     twin.__dict__.update(stock.__dict__)
     twin.__dict__["_modules"] = children
     return twin
-
-
-class Unflatten(torch.nn.Module):
-    """Features of all irreps side by side: (atoms, flat) to (atoms, components, channels)."""
-
-    def __init__(self, irreps: Any) -> None:
-        super().__init__()
-        self.components = sum(ir.dim for _, ir in irreps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.view(len(x), self.components, -1)
