@@ -14,8 +14,7 @@ from filelock import FileLock
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, write_structures
 from adaptntk.models.family import EnergyReference
-from adaptntk.models.mace.architecture import TINY
-from adaptntk.models.mace.network import build_network
+from adaptntk.models.mace.family import TINY, build_network
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.registry import load_potential
 from adaptntk.training.loop import train

@@ -9,7 +9,7 @@ from adaptntk import verbs
 from adaptntk.data.rmd17 import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
-from adaptntk.models.mace.architecture import TINY
+from adaptntk.models.mace.family import TINY
 from adaptntk.training.loop import train
 from adaptntk.training.recipe import PRESETS
 from adaptntk.uncertainty.evaluate import evaluate

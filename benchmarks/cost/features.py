@@ -17,9 +17,8 @@ from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.files import make_folder
 from adaptntk.models.family import EnergyReference
-from adaptntk.models.mace.architecture import PAPER, SMALL, TINY, MACEArchitecture
+from adaptntk.models.mace.family import PAPER, SMALL, TINY, MACEArchitecture, build_network
 from adaptntk.models.mace.graph import mean_neighbours
-from adaptntk.models.mace.network import build_network
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.protocol import choose_device, energy_gradients_one_by_one, parameter_count
 from adaptntk.report.tables import aligned

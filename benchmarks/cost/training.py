@@ -17,7 +17,7 @@ from adaptntk.cli.console import show_progress
 from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder
-from adaptntk.models.mace.architecture import PAPER, SMALL, TINY, MACEArchitecture
+from adaptntk.models.mace.family import PAPER, SMALL, TINY, MACEArchitecture
 from adaptntk.training.loop import EpochReport, train
 from adaptntk.training.recipe import Recipe
 from benchmarks.data.sources import given_frames

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from adaptntk.models.mace.architecture import TINY
+from adaptntk.models.mace.family import TINY
 from adaptntk.training.recipe import Recipe
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench

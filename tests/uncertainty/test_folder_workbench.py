@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from adaptntk.errors import InputError
-from adaptntk.models.mace.architecture import TINY
+from adaptntk.models.mace.family import TINY
 from adaptntk.uncertainty.baselines.ensemble import Ensemble, EnsembleOptions
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 from tests.uncertainty.conftest import RECIPE

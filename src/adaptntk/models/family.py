@@ -11,7 +11,7 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.errors import ModelError
-from adaptntk.models.protocol import Potential
+from adaptntk.models.protocol import ModulePotential, Potential
 
 
 class Architecture(Protocol):
@@ -30,15 +30,13 @@ class EnergyReference:
     shift: float
 
 
-class Trainable(Potential, Protocol):
+class Trainable(ModulePotential, Protocol):
     """A potential that `adaptntk.train` can train; its capabilities say ``trainable``.
 
+    The parameters of its module are optimised, and the state of that is what a checkpoint holds.
     Energies count from those of the isolated atoms: in float32 the total energy of a molecule is too large for the
     differences that are to be learnt.
     """
-
-    module: torch.nn.Module
-    """The network: its parameters are optimised, its state is what a checkpoint holds."""
 
     @property
     @abstractmethod

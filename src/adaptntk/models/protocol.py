@@ -168,6 +168,28 @@ class Potential(Protocol):
         raise ModelError(f"dropout needs a model that can be sampled by it, which {self.description} cannot")
 
 
+class ModulePotential(Potential, Protocol):
+    """A potential whose parameters are those of a torch module that require gradients."""
+
+    module: torch.nn.Module
+    _fingerprint: str | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        return self._fingerprint or weights_hash(self.module)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.module.parameters()).dtype
+
+    def parameters(self) -> list[tuple[str, Tensor]]:
+        return [(name, tensor) for name, tensor in self.module.named_parameters() if tensor.requires_grad]
+
+
 def parameter_count(potential: Potential) -> int:
     """P, the length of the full gradient."""
     return sum(tensor.numel() for _, tensor in potential.parameters())
@@ -194,15 +216,10 @@ def energy_gradients_one_by_one(potential: Potential, graphs: Sequence[Any]) -> 
     A parameter that an energy does not depend on (the readout of another head) gets zeros.
     """
     parameters = [tensor for _, tensor in potential.parameters()]
-    rows = torch.zeros(len(graphs), sum(p.numel() for p in parameters), dtype=potential.dtype, device=potential.device)
+    rows = torch.empty(len(graphs), parameter_count(potential), dtype=potential.dtype, device=potential.device)
     for row, graph in zip(rows, graphs, strict=True):
-        energy = potential.energies([graph])[0]
-        gradients = torch.autograd.grad(energy, parameters, allow_unused=True)
-        start = 0
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None:
-                row[start : start + parameter.numel()] = gradient.reshape(-1)
-            start += parameter.numel()
+        gradients = torch.autograd.grad(potential.energies([graph])[0], parameters, materialize_grads=True)
+        row[:] = torch.cat([gradient.reshape(-1) for gradient in gradients])
     return rows
 
 
@@ -214,19 +231,15 @@ def check_dropout_rate(rate: float) -> None:
 
 def check_species(potential: Potential, structures: Sequence[Atoms], name: str) -> None:
     """Refuse structures with elements the network was not built for."""
-    if potential.species is None:
+    known = potential.species
+    if known is None or structure_species(structures) <= known:
         return
-    if structure_species(structures) <= potential.species:
-        return
-    for index, atoms in enumerate(structures):
-        unknown = set(atoms.numbers.tolist()) - potential.species
-        if unknown:
-            symbols = ", ".join(chemical_symbols[number] for number in sorted(unknown))
-            known = ", ".join(chemical_symbols[number] for number in sorted(potential.species))
-            raise InputError(
-                f"{name}, frame {index}: the model does not know the element {symbols} (it knows {known}); "
-                "remove the frame or use another model"
-            )
+    index, unknown = next((i, new) for i, atoms in enumerate(structures) if (new := {*atoms.numbers.tolist()} - known))
+    of_frame, of_model = (", ".join(chemical_symbols[z] for z in sorted(numbers)) for numbers in (unknown, known))
+    raise InputError(
+        f"{name}, frame {index}: the model does not know the element {of_frame} (it knows {of_model}); "
+        "remove the frame or use another model"
+    )
 
 
 def choose_device(name: str = "auto") -> torch.device:

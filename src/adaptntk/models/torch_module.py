@@ -10,13 +10,13 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
-from adaptntk.models.protocol import Capabilities, Potential, Predictions, energy_gradients_one_by_one, weights_hash
+from adaptntk.models.protocol import Capabilities, ModulePotential, Predictions, parameter_count
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
 
 
-class TorchModulePotential(Potential):
+class TorchModulePotential(ModulePotential):
     """Adapter for a module with ``module(positions, atomic_numbers) -> energy`` (Å, eV; a scalar).
 
     Args:
@@ -34,14 +34,10 @@ class TorchModulePotential(Potential):
         self.module = module
         self.source = source
         # Of a copy with other weights too: it comes from that file.
-        self._file_hash = None if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()
+        self._fingerprint = None if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()
         self._species = frozenset(species) if species is not None else None
         self.description = type(module).__name__
         self._vectorised = True
-
-    @property
-    def fingerprint(self) -> str:
-        return self._file_hash or weights_hash(self.module)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -49,19 +45,8 @@ class TorchModulePotential(Potential):
         return Capabilities(batched_gradients=self._vectorised)
 
     @property
-    def device(self) -> torch.device:
-        return next(self.module.parameters()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return next(self.module.parameters()).dtype
-
-    @property
     def species(self) -> frozenset[int] | None:
         return self._species
-
-    def parameters(self) -> list[tuple[str, Tensor]]:
-        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
 
     def graph(self, atoms: Atoms) -> tuple[Tensor, Tensor]:
         positions = torch.tensor(atoms.positions, dtype=self.dtype, device=self.device)
@@ -82,7 +67,7 @@ class TorchModulePotential(Potential):
                     str(error).splitlines()[0],
                 )
                 self._vectorised = False
-        return energy_gradients_one_by_one(self, graphs)
+        return super().energy_gradients(graphs)
 
     def _vectorised_gradients(self, graphs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
         parameters = {name: tensor.detach() for name, tensor in self.parameters()}
@@ -91,9 +76,7 @@ class TorchModulePotential(Potential):
             return torch.func.functional_call(self.module, weights, (positions, numbers)).reshape(())
 
         gradient = torch.func.vmap(torch.func.grad(energy), in_dims=(None, 0, 0))
-        rows = torch.empty(
-            len(graphs), sum(p.numel() for p in parameters.values()), dtype=self.dtype, device=self.device
-        )
+        rows = torch.empty(len(graphs), parameter_count(self), dtype=self.dtype, device=self.device)
         for size in {len(numbers) for _, numbers in graphs}:
             members = [index for index, (_, numbers) in enumerate(graphs) if len(numbers) == size]
             positions, numbers = (torch.stack([graphs[index][part] for index in members]) for part in (0, 1))

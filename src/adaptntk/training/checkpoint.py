@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from ase import Atoms
@@ -39,30 +39,23 @@ def training_identity(
     first = None if start is None else start.fingerprint
     settings = {"recipe": dataclasses.asdict(recipe), "seed": seed, "dtype": dtype, "start": first}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for atoms in (*train, *valid):
-        digest.update(structure_hash(atoms).encode())
-    digest.update(reference_energies([*train, *valid]).tobytes())
-    for forces in reference_forces([*train, *valid]):
+    frames = [*train, *valid]
+    digest.update("".join(map(structure_hash, frames)).encode())
+    digest.update(reference_energies(frames).tobytes())
+    for forces in reference_forces(frames):
         digest.update(forces.tobytes())
     return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class Best:
-    """The best epoch so far."""
+class Best(NamedTuple):
+    """The best epoch so far, counted from 1, with its validation loss."""
 
     epoch: int
     loss: float
     weights: dict[str, Tensor]
 
-    @classmethod
-    def now(cls, epoch: int, loss: float, module: torch.nn.Module) -> "Best":
-        """The network as it is."""
-        return cls(epoch, loss, {name: tensor.detach().clone() for name, tensor in module.state_dict().items()})
 
-
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """How far a training has come: epochs done, the best of them, and the snapshots that were taken."""
 
     epochs: int
@@ -78,13 +71,12 @@ class Checkpoint:
     identity: str
 
     def save(self, stage: Stage, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        """Write it, atomically."""
         state = {
             "identity": self.identity,
             "epochs": stage.epochs,
             "weights": module.state_dict(),
             "optimiser": optimiser.state_dict(),
-            "best": vars(stage.best),
+            "best": stage.best._asdict(),
             "snapshots": stage.snapshots,
         }
         write_atomically(self.path, lambda temporary: torch.save(state, temporary))
@@ -107,6 +99,3 @@ class Checkpoint:
         optimiser.load_state_dict(state["optimiser"])
         log.info("resuming after epoch %d", state["epochs"])
         return Stage(state["epochs"], Best(**state["best"]), state["snapshots"])
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)

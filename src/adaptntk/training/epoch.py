@@ -36,8 +36,8 @@ def run_epoch(
     for step, indices in enumerate(batches):
         if recipe.cosine:
             done = (epoch + step / len(batches)) / recipe.epochs
-            for group in optimiser.param_groups:
-                group["lr"] = recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+            (group,) = optimiser.param_groups
+            group["lr"] = recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
         optimiser.zero_grad(set_to_none=True)
         energy_error, force_error = data.errors(potential, indices, training=True)
         energy_loss = _weighted(energy_error, data.sizes[indices], recipe).square().mean()
@@ -56,10 +56,10 @@ def validate(potential: Trainable, data: LabelledSet, recipe: Recipe, centred: b
     energy_sum = force_sum = force_count = 0.0
     per_atom: list[float] = []
     for indices in data.batches(recipe.batch_size):
-        energy_error, force_error = data.errors(potential, indices, training=False)
-        energy_error, force_error = energy_error.detach().double(), force_error.detach().double()
+        errors = data.errors(potential, indices, training=False)
+        energy_error, force_error = (error.detach().double() for error in errors)
         sizes = data.sizes[indices].double()
-        energy_sum += float((_weighted(energy_error, sizes, recipe)).square().sum())
+        energy_sum += float(_weighted(energy_error, sizes, recipe).square().sum())
         per_atom += (energy_error / sizes).tolist()
         force_sum += float(force_error.square().sum())
         force_count += force_error.numel()
@@ -75,8 +75,7 @@ def centre_energies(potential: Trainable, data: LabelledSet, recipe: Recipe) -> 
     for indices in data.batches(recipe.batch_size):
         with torch.no_grad():
             energies = potential.interaction_energies([data.graphs[i] for i in indices])
-        errors = (energies - data.energies[indices]) / data.sizes[indices]
-        total += float(errors.double().sum())
+        total += float(((energies - data.energies[indices]) / data.sizes[indices]).double().sum())
     potential.shift_energies(-total / len(data))
 
 

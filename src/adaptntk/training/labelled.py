@@ -11,6 +11,7 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.data.splits import check_disjoint
+from adaptntk.data.structure_file import structure_species
 from adaptntk.data.structures import NO_LABELS, check_force_unit, has_labels, reference_energies, reference_forces
 from adaptntk.errors import InputError
 from adaptntk.models.family import EnergyReference, Trainable
@@ -65,7 +66,7 @@ def check_sets(train: Sequence[Atoms], valid: Sequence[Atoms]) -> None:
                 raise InputError(f"{name}, frame {index}: {NO_LABELS}")
         check_force_unit(frames, name)
     check_disjoint({"the training set": train, "the validation set": valid})
-    unknown = {int(z) for a in valid for z in a.numbers} - {int(z) for a in train for z in a.numbers}
+    unknown = structure_species(valid) - structure_species(train)
     if unknown:
         raise InputError(f"the validation set holds elements that the training set lacks: {sorted(unknown)}")
 
@@ -78,15 +79,12 @@ def untrained_network(frames: Sequence[Atoms], recipe: Recipe, dtype: torch.dtyp
 
 def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
     """Isolated energies, scale and shift from the training labels."""
-    numbers = sorted({int(z) for atoms in frames for z in atoms.numbers})
+    numbers = sorted(structure_species(frames))
     counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in frames], dtype=float)
-    sizes = counts.sum(axis=1)
     energies = reference_energies(frames)
     # With one composition only, the least-squares solution of smallest norm shares the energy out.
-    isolated = np.zeros(len(numbers))
-    if recipe.element_energies:
-        isolated = np.linalg.lstsq(counts, energies, rcond=None)[0]
-    per_atom = (energies - counts @ isolated) / sizes
+    isolated = np.linalg.lstsq(counts, energies, rcond=None)[0] if recipe.element_energies else np.zeros(len(numbers))
+    per_atom = (energies - counts @ isolated) / counts.sum(axis=1)
     forces = np.concatenate([f.ravel() for f in reference_forces(frames)])
     scale = float(np.sqrt(np.mean(forces**2))) if recipe.force_scale else float(per_atom.std())
     return EnergyReference(tuple(numbers), tuple(isolated.tolist()), scale or 1.0, float(per_atom.mean()))

@@ -1,5 +1,6 @@
 """Training a network by a recipe: resumable, and its result is a file that its family loads."""
 
+import copy
 import logging
 import math
 import time
@@ -101,62 +102,53 @@ def train(
     potential.module.to(choose_device(device))
     if recipe.dropout:
         potential = potential.with_dropout(recipe.dropout)
-    training = _Training(potential, recipe, seed, checkpoint)
-    train_set, valid_set = (LabelledSet.make(potential, frames) for frames in (train, valid))
-    stage = training.run(train_set, valid_set, on_epoch, options)
+    sets = LabelledSet.make(potential, train), LabelledSet.make(potential, valid)
+    stage = _run_epochs(potential, sets, recipe, seed, checkpoint, on_epoch, options)
     potential.module.load_state_dict(stage.best.weights)
     if recipe.centre_energies:
-        centre_energies(potential, train_set, recipe)
+        centre_energies(potential, sets[0], recipe)
     write_snapshots(output, stage.snapshots)
     potential.save(output)
-    checkpoint.remove()
+    checkpoint.path.unlink(missing_ok=True)
     return _finished(output, device, valid, recipe, stage.best.epoch)
 
 
-@dataclass(frozen=True)
-class _Training:
-    """What stays the same from epoch to epoch."""
-
-    potential: Trainable
-    recipe: Recipe
-    seed: int
-    checkpoint: Checkpoint
-
-    def run(
-        self,
-        train_set: LabelledSet,
-        valid_set: LabelledSet,
-        on_epoch: Callable[[EpochReport], None],
-        options: TrainingOptions,
-    ) -> Stage:
-        """All epochs that are missing."""
-        module, recipe = self.potential.module, self.recipe
-        optimiser = torch.optim.AdamW(
-            module.parameters(), lr=recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-        )
-        stage = Stage(0, Best.now(0, math.inf, module), {})
-        if options.resume:
-            stage = self.checkpoint.load(module, optimiser) or stage
-        kept = snapshot_epochs(recipe.epochs, options.snapshots) if options.snapshots else []
-        for epoch in range(stage.epochs, recipe.epochs):
-            began = time.perf_counter()
-            with torch.random.fork_rng(enabled=recipe.dropout > 0):
-                train_loss = run_epoch(self.potential, optimiser, train_set, recipe, epoch, self.seed)
-            errors = validate(self.potential, valid_set, recipe, centred=recipe.centre_energies)
-            if not math.isfinite(errors.loss):
-                raise InputError(
-                    f"the training diverged in epoch {epoch + 1}: check the units of the labels, or lower the learning "
-                    "rate"
-                )
-            improved = errors.loss < stage.best.loss
-            best = Best.now(epoch + 1, errors.loss, module) if improved else stage.best
-            weights = dict(module.named_parameters()) if epoch in kept else {}
-            taken = {f"{epoch}/{name}": tensor.detach().clone() for name, tensor in weights.items()}
-            stage = Stage(epoch + 1, best, stage.snapshots | taken)
-            self.checkpoint.save(stage, module, optimiser)
-            seconds = time.perf_counter() - began
-            on_epoch(EpochReport(epoch + 1, recipe.epochs, train_loss, errors, improved, seconds))
-        return stage
+def _run_epochs(
+    potential: Trainable,
+    sets: tuple[LabelledSet, LabelledSet],
+    recipe: Recipe,
+    seed: int,
+    checkpoint: Checkpoint,
+    on_epoch: Callable[[EpochReport], None],
+    options: TrainingOptions,
+) -> Stage:
+    """All epochs that are missing."""
+    module, (train_set, valid_set) = potential.module, sets
+    optimiser = torch.optim.AdamW(
+        module.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
+    )
+    stage = Stage(0, Best(0, math.inf, copy.deepcopy(module.state_dict())), {})
+    if options.resume:
+        stage = checkpoint.load(module, optimiser) or stage
+    kept = snapshot_epochs(recipe.epochs, options.snapshots) if options.snapshots else []
+    for epoch in range(stage.epochs, recipe.epochs):
+        began = time.perf_counter()
+        with torch.random.fork_rng(enabled=recipe.dropout > 0):
+            train_loss = run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
+        errors = validate(potential, valid_set, recipe, centred=recipe.centre_energies)
+        if not math.isfinite(errors.loss):
+            raise InputError(
+                f"the training diverged in epoch {epoch + 1}: check the units of the labels, or lower the learning rate"
+            )
+        improved = errors.loss < stage.best.loss
+        best = Best(epoch + 1, errors.loss, copy.deepcopy(module.state_dict())) if improved else stage.best
+        weights = dict(module.named_parameters()) if epoch in kept else {}
+        taken = {f"{epoch}/{name}": tensor.detach().clone() for name, tensor in weights.items()}
+        stage = Stage(epoch + 1, best, stage.snapshots | taken)
+        checkpoint.save(stage, module, optimiser)
+        seconds = time.perf_counter() - began
+        on_epoch(EpochReport(epoch + 1, recipe.epochs, train_loss, errors, improved, seconds))
+    return stage
 
 
 def _finished(output: Path, device: str, valid: Sequence[Atoms], recipe: Recipe, best_epoch: int | None) -> Trained:

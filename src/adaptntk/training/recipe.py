@@ -1,6 +1,7 @@
 """How networks are trained: the paper's recipe, one for the CPU, and a toy."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from adaptntk.errors import InputError
 from adaptntk.models.family import Architecture
@@ -9,18 +10,16 @@ from adaptntk.models.registry import DEFAULT_FAMILY, find_family
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is trained.
+    """How a network is trained, by AdamW.
 
     Args:
-        architecture: the network.
-        epochs, batch_size, learning_rate: of AdamW.
         cosine: let the learning rate fall to zero along a cosine; constant otherwise (paper).
         energy_weight, forces_weight: of the two mean squared errors.
         per_atom_energy: energy error per atom (as MACE does) rather than of the total.
-        element_energies: subtract a least-squares energy per element before scale and shift, needed when
-            compositions differ; otherwise only the mean energy per atom (paper).
-        force_scale: scale the output by the root mean square force (as MACE does) rather than by the
-            standard deviation of the energy per atom (paper).
+        element_energies: subtract a least-squares energy per element before scale and shift, needed when compositions
+            differ; otherwise only the mean energy per atom (paper).
+        force_scale: scale the output by the root mean square force (as MACE does) rather than by the standard
+            deviation of the energy per atom (paper).
         centre_energies: after the training, move the constant of the energy so that the mean error per atom over
             the training set is zero. With so small an energy weight the optimiser leaves it wrong for long;
             forces and gradient features do not depend on it. Off in the paper's recipe.
@@ -50,18 +49,9 @@ class Recipe:
 
 
 _SIZES = find_family(DEFAULT_FAMILY).architectures
+_OF_THE_PAPER: Any = {"element_energies": False, "force_scale": False, "centre_energies": False, "gradient_clip": 0.0}
 PRESETS = {
-    "paper": Recipe(
-        _SIZES["paper"],
-        epochs=500,
-        batch_size=16,
-        learning_rate=1e-4,
-        cosine=False,
-        element_energies=False,
-        force_scale=False,
-        centre_energies=False,
-        gradient_clip=0.0,
-    ),
+    "paper": Recipe(_SIZES["paper"], epochs=500, batch_size=16, learning_rate=1e-4, cosine=False, **_OF_THE_PAPER),
     "small": Recipe(_SIZES["small"], epochs=80, batch_size=8, learning_rate=1e-2, cosine=True),
     # A toy: seconds, to try things out.
     "tiny": Recipe(_SIZES["tiny"], epochs=30, batch_size=5, learning_rate=3e-2, cosine=True),

@@ -9,8 +9,7 @@ from mace.calculators import MACECalculator
 from mace.cli import eval_configs
 
 from adaptntk.models.family import EnergyReference
-from adaptntk.models.mace.architecture import TINY
-from adaptntk.models.mace.network import build_network
+from adaptntk.models.mace.family import TINY, build_network
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.protocol import parameter_count
 from adaptntk.models.registry import load_potential

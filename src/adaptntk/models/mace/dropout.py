@@ -1,10 +1,8 @@
 """Dropout in the last readout of a MACE network, for Monte Carlo dropout.
 
-It is put in for training and for sampling and taken out before a network is saved: what is saved is a stock network.
+It is put in for training and for sampling and left out of what is saved, which is a stock network.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,36 +19,17 @@ def has_non_linear_readout(module: Any) -> bool:
 def insert_dropout(module: Any, rate: float) -> None:
     """Let features after the non-linearity of the last readout drop out, in training mode."""
     check_dropout_rate(rate)
-    readout = module.readouts[-1]
     if not has_non_linear_readout(module):
         raise ModelError("dropout needs a network whose last readout has a non-linearity")
     remove_dropout(module)
+    readout = module.readouts[-1]
     readout.non_linearity = _WithDropout(readout.non_linearity, torch.nn.Dropout(rate))
 
 
 def remove_dropout(module: Any) -> None:
     """Make it a stock network again."""
-    if has_dropout(module):
+    if has_non_linear_readout(module) and isinstance(module.readouts[-1].non_linearity, _WithDropout):
         module.readouts[-1].non_linearity = module.readouts[-1].non_linearity[0]
-
-
-def has_dropout(module: Any) -> bool:
-    """Whether dropout was put in."""
-    return has_non_linear_readout(module) and isinstance(module.readouts[-1].non_linearity, _WithDropout)
-
-
-@contextmanager
-def without_dropout(module: Any) -> Iterator[None]:
-    """While it lasts, the network is a stock one."""
-    if not has_dropout(module):
-        yield
-        return
-    kept = module.readouts[-1].non_linearity
-    remove_dropout(module)
-    try:
-        yield
-    finally:
-        module.readouts[-1].non_linearity = kept
 
 
 class _WithDropout(torch.nn.Sequential):

@@ -1,19 +1,50 @@
 """MACE as a family of potentials. MACE itself takes seconds to import: that waits until it is needed."""
 
+import hashlib
+import importlib.util
+import io
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from ase import Atoms
 
+from adaptntk.errors import ModelError
 from adaptntk.models.family import EnergyReference, Family, Trainable
-from adaptntk.models.mace.architecture import PAPER, SMALL, TINY, MACEArchitecture
 from adaptntk.models.protocol import Potential
+
+SUPPORTED = ("MACE", "ScaleShiftMACE")
+
+
+@dataclass(frozen=True)
+class MACEArchitecture:
+    """Size of a ScaleShiftMACE network; all others of its settings are the paper's."""
+
+    family: ClassVar[str] = "mace"
+    hidden_irreps: str
+    max_ell: int
+    correlation: int
+    cutoff: float
+    radial_mlp: tuple[int, ...]
+    readout_irreps: str = "16x0e"
+    interactions: int = 2
+    bessel_functions: int = 8
+    polynomial_cutoff: int = 5
+
+
+PAPER = MACEArchitecture("128x0e + 128x1o", max_ell=3, correlation=3, cutoff=6.0, radial_mlp=(64, 64, 64))
+TINY = MACEArchitecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
+SMALL = MACEArchitecture("16x0e + 16x1o", max_ell=2, correlation=2, cutoff=5.0, radial_mlp=(32, 32))
 
 
 class MACEFamily(Family):
-    """Stock MACE networks, as ``mace_run_train`` and `adaptntk.train` write them."""
+    """Stock MACE networks, as ``mace_run_train`` and `adaptntk.train` write them.
+
+    A ``.model`` file is a Python pickle: loading one runs code from it, so load only files whose origin you trust.
+    """
 
     name = "mace"
     files = "MACE .model files"
@@ -23,9 +54,17 @@ class MACEFamily(Family):
         return path.suffix == ".model" or _is_pickle_of_mace(path)
 
     def load(self, path: Path, device: torch.device, dtype: torch.dtype | None, head: str | None) -> Potential:
-        from adaptntk.models.mace.loading import load_mace
+        from adaptntk.models.mace.potential import MACEPotential
 
-        return load_mace(path, device, dtype, head)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+        module = _unpickle(path, content)
+        name = type(module).__name__
+        if name not in SUPPORTED:
+            raise ModelError(f"{path}: holds a {name}, which is not supported: expected {' or '.join(SUPPORTED)}")
+        return MACEPotential(module.to(device, dtype), hashlib.sha256(content).hexdigest(), str(path), head)
 
     def build(
         self,
@@ -36,7 +75,6 @@ class MACEFamily(Family):
         seed: int,
     ) -> Trainable:
         from adaptntk.models.mace.graph import mean_neighbours
-        from adaptntk.models.mace.network import build_network
         from adaptntk.models.mace.potential import MACEPotential
 
         neighbours = mean_neighbours(structures, architecture.cutoff)
@@ -51,3 +89,61 @@ def _is_pickle_of_mace(path: Path) -> bool:
             return any(b"mace" in archive.read(name) for name in pickles)
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+def _unpickle(path: Path, content: bytes) -> torch.nn.Module:
+    try:
+        module = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
+    except (ImportError, AttributeError) as error:
+        raise ModelError(f"{path}: needs a Python package or version that is missing here ({error})") from None
+    except Exception as error:  # unpickling raises whatever the bytes lead it to
+        line = (str(error) or type(error).__name__).splitlines()[0][:200]
+        raise ModelError(f"{path}: not a MACE model file, or truncated ({line})") from None
+    if isinstance(module, torch.jit.ScriptModule):
+        raise ModelError(f"{path}: a compiled TorchScript model; use the .model file it was made from")
+    if isinstance(module, dict):
+        raise ModelError(f"{path}: a checkpoint of weights, not a model; use the .model file of that training")
+    if not isinstance(module, torch.nn.Module):
+        raise ModelError(f"{path}: holds a {type(module).__name__}, not a MACE model")
+    return module
+
+
+def build_network(
+    architecture: MACEArchitecture, reference: EnergyReference, mean_neighbours: float, dtype: torch.dtype, seed: int
+) -> torch.nn.Module:
+    """An untrained ScaleShiftMACE with weights drawn from ``seed``; the global generator is left as it was."""
+    for package in ("cuequivariance", "cuequivariance_torch"):
+        if importlib.util.find_spec(package) is None:
+            raise ModelError(
+                f"{package} is not installed: MACE would silently build another, larger network; pip install {package}"
+            )
+    from adaptntk.models.mace.stock import modules, o3, quiet
+
+    default = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_default_dtype(dtype)
+        try:
+            with quiet():
+                return modules.ScaleShiftMACE(
+                    r_max=architecture.cutoff,
+                    num_bessel=architecture.bessel_functions,
+                    num_polynomial_cutoff=architecture.polynomial_cutoff,
+                    max_ell=architecture.max_ell,
+                    interaction_cls=modules.RealAgnosticResidualInteractionBlock,
+                    interaction_cls_first=modules.RealAgnosticInteractionBlock,
+                    num_interactions=architecture.interactions,
+                    num_elements=len(reference.atomic_numbers),
+                    hidden_irreps=o3.Irreps(architecture.hidden_irreps),
+                    MLP_irreps=o3.Irreps(architecture.readout_irreps),
+                    atomic_energies=torch.tensor(reference.isolated_energies, dtype=torch.float64).numpy(),
+                    avg_num_neighbors=mean_neighbours,
+                    atomic_numbers=list(reference.atomic_numbers),
+                    correlation=architecture.correlation,
+                    gate=torch.nn.functional.silu,
+                    radial_MLP=list(architecture.radial_mlp),
+                    atomic_inter_scale=reference.scale,
+                    atomic_inter_shift=reference.shift,
+                )
+        finally:
+            torch.set_default_dtype(default)

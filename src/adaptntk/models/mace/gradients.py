@@ -8,7 +8,7 @@ of them, and the rest is one batched matrix product per parameter over rows grou
 the price of the plain backward pass that it replaces.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,18 +16,6 @@ from torch import Tensor
 from adaptntk.models.mace.layout import Layout
 from adaptntk.models.mace.tape import Leaf, Record, forward_pass
 from adaptntk.models.mace.twin import fast_twin
-
-
-class Derivatives(NamedTuple):
-    """Of the energies of a batch: the network's results, and what one backward pass gives.
-
-    ``gradients`` are the rows ``dE/dtheta``, ``strain`` is ``dE/d(strain)``, (structures, 3, 3).
-    """
-
-    output: dict[str, Tensor]
-    gradients: Tensor
-    forces: Tensor | None
-    strain: Tensor | None
 
 
 class FastNetwork:
@@ -59,24 +47,29 @@ class FastNetwork:
 
     def differentiate(
         self, data: dict[str, Tensor], layout: Layout, geometry: bool = True, strain: bool = False
-    ) -> Derivatives:
-        """Gradients over all trainable parameters and, with ``geometry``, forces of every structure, from one pass.
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """The network's results, and rows ``dE/dtheta`` over all trainable parameters, by one backward pass.
 
-        ``strain`` adds the derivative with respect to a strain of the whole structure.
+        The same pass gives the forces, with ``geometry``, and the stress, with ``strain``.
         """
         tape: list[Record] = []
         # The network replaces the positions in the dictionary when it strains them.
         geometries = [data["positions"]] if geometry else []
+        volumes = torch.linalg.det(data["cell"].view(-1, 3, 3)).abs()
         with torch.enable_grad(), forward_pass(layout, tape):
             output = self._twin(data, compute_force=False, compute_displacement=strain)
             if strain:
                 geometries.append(output["displacement"])
             wanted = [*geometries, *(record.output for record in tape)]
-            slopes = torch.autograd.grad(output["energy"].sum(), wanted, allow_unused=True)
-            rows = self._by_structure(output["energy"], tape, slopes[len(geometries) :])
+            found = torch.autograd.grad(output["energy"].sum(), wanted, allow_unused=True)
+            rows = self._by_structure(output["energy"], tape, found[len(geometries) :])
         # A lone atom's energy does not depend on where it is.
-        found = [torch.zeros_like(x) if slope is None else slope for x, slope in zip(geometries, slopes, strict=False)]
-        return Derivatives(output, rows, -found[0] if geometry else None, found[-1] if strain else None)
+        slopes = [torch.zeros_like(x) if slope is None else slope for x, slope in zip(geometries, found, strict=False)]
+        if geometry:
+            output["forces"] = -slopes[0]
+        if strain:
+            output["stress"] = slopes[-1] / volumes.view(-1, 1, 1)
+        return output, rows
 
     def _by_structure(self, energies: Tensor, tape: list[Record], slopes: tuple[Tensor | None, ...]) -> Tensor:
         """Rows ``dE/dtheta`` from the derivatives over the outputs of all leaves."""

@@ -75,41 +75,27 @@ def make_batch(graphs: Sequence[MACEGraph], head: int, layout: Layout | None = N
     sizes = np.array([len(graph) for graph in graphs])
     ptr = np.concatenate([[0], np.cumsum(sizes)])
     first_atom = torch.as_tensor(np.repeat(ptr[:-1], [graph.edges for graph in graphs]), device=device)
-    edge_index = torch.cat([graph.edge_index for graph in graphs], dim=1) + first_atom
-    unit_shifts = torch.cat([graph.unit_shifts for graph in graphs])
-    shifts = torch.cat([graph.shifts for graph in graphs])
-    cell = torch.cat([graph.cell for graph in graphs])
-    graph_of_atom = torch.as_tensor(np.repeat(np.arange(len(graphs)), sizes), device=device)
+    names = ("positions", "node_attrs", "unit_shifts", "shifts", "cell")
+    batch = {name: torch.cat([getattr(graph, name) for graph in graphs]) for name in names}
+    batch["edge_index"] = torch.cat([graph.edge_index for graph in graphs], dim=1) + first_atom
+    batch["batch"] = torch.as_tensor(np.repeat(np.arange(len(graphs)), sizes), device=device)
+    batch["ptr"] = torch.as_tensor(ptr, device=device)
+    batch["head"] = torch.full((len(graphs),), head, device=device)
     if layout is not None:
-        itself = torch.arange(int(ptr[-1]), device=device)
+        slots, itself = layout.padded_edges, torch.arange(int(ptr[-1]), device=device).expand(2, -1)
         beyond = torch.stack([graph.beyond for graph in graphs])
-        far = (beyond.unsqueeze(1) @ cell.view(-1, 3, 3)).squeeze(1)
-        slots = layout.padded_edges
-        edge_index = torch.cat([edge_index, itself.expand(2, -1)], dim=1).index_select(1, slots)
-        unit_shifts = torch.cat([unit_shifts, beyond[graph_of_atom]]).index_select(0, slots)
-        shifts = torch.cat([shifts, far[graph_of_atom]]).index_select(0, slots)
-    return {
-        "positions": torch.cat([graph.positions for graph in graphs]),
-        "node_attrs": torch.cat([graph.node_attrs for graph in graphs]),
-        "edge_index": edge_index,
-        "unit_shifts": unit_shifts,
-        "shifts": shifts,
-        "cell": cell,
-        "batch": graph_of_atom,
-        "ptr": torch.as_tensor(ptr, device=device),
-        "head": torch.full((len(graphs),), head, device=device),
-    }
+        far = (beyond.unsqueeze(1) @ batch["cell"].view(-1, 3, 3)).squeeze(1)
+        batch["edge_index"] = torch.cat([batch["edge_index"], itself], dim=1).index_select(1, slots)
+        for name, translation in (("unit_shifts", beyond), ("shifts", far)):
+            batch[name] = torch.cat([batch[name], translation[batch["batch"]]]).index_select(0, slots)
+    return batch
 
 
 def make_layout(graphs: Sequence[MACEGraph]) -> Layout:
     """In which order the fast twin wants the atoms and edges of a batch."""
-    return Layout(
-        np.concatenate([graph.elements for graph in graphs]),
-        np.repeat(np.arange(len(graphs)), [len(graph) for graph in graphs]),
-        np.concatenate([graph.neighbours for graph in graphs]),
-        len(graphs),
-        graphs[0].positions.device,
-    )
+    elements, neighbours = (np.concatenate([getattr(g, name) for g in graphs]) for name in ("elements", "neighbours"))
+    graph_of_atom = np.repeat(np.arange(len(graphs)), [len(graph) for graph in graphs])
+    return Layout(elements, graph_of_atom, neighbours, len(graphs), graphs[0].positions.device)
 
 
 def mean_neighbours(structures: Sequence[Atoms], cutoff: float) -> float:
@@ -119,33 +105,24 @@ def mean_neighbours(structures: Sequence[Atoms], cutoff: float) -> float:
 
 
 def _neighbours(atoms: Atoms, cutoff: float) -> tuple[np.ndarray, ...]:
-    """Positions, edges, shifts in Å and in cells, and the cell."""
-    positions = np.array(atoms.positions)
-    if not atoms.pbc.any():
-        # MACE encloses an open system in a box as large as its distance from the origin.
-        positions -= positions.mean(axis=0)
-        return positions, *_open_neighbours(positions, cutoff)
-    periodic = tuple(bool(direction) for direction in atoms.pbc)
-    return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+    """Positions, edges, shifts in Å and in cells, and the cell.
 
-
-def _open_neighbours(positions: np.ndarray, cutoff: float) -> tuple[np.ndarray, ...]:
-    """Edges of a system without periodic images, as `get_neighborhood` gives them.
-
-    MACE's search divides a box around all atoms into cells: an atom that has flown 100 Å away makes it take a second,
-    one at 1,000 Å gigabytes.
+    MACE's search divides a box around all atoms of an open system into cells: an atom that has flown 100 Å away makes
+    it take a second, one at 1,000 Å gigabytes. So such systems have a search of their own.
     """
+    positions = np.array(atoms.positions)
+    if atoms.pbc.any():
+        periodic = tuple(bool(direction) for direction in atoms.pbc)
+        return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+    # MACE's box is as large as the distance from the origin.
+    positions -= positions.mean(axis=0)
     pairs = cKDTree(positions).query_pairs(cutoff, output_type="ndarray").T
     edge_index = np.concatenate([pairs, pairs[::-1]], axis=1).astype(np.int64)
     nowhere = np.zeros((edge_index.shape[1], 3))
-    box = np.eye(3) * (np.abs(positions).max() + 1) * 5 * cutoff
-    return edge_index, nowhere, nowhere, box
+    return positions, edge_index, nowhere, nowhere, np.eye(3) * (np.abs(positions).max() + 1) * 5 * cutoff
 
 
 def _translation_beyond(cell: np.ndarray, cutoff: float) -> np.ndarray:
     """A whole multiple of a lattice vector, longer than the cutoff."""
     lengths = np.linalg.norm(cell, axis=1)
-    axis = int(np.argmin(lengths))
-    translation = np.zeros(3)
-    translation[axis] = np.floor(cutoff / lengths[axis]) + 1
-    return translation
+    return np.where(np.arange(3) == np.argmin(lengths), np.floor(cutoff / lengths) + 1, 0.0)

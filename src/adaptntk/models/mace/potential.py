@@ -16,19 +16,12 @@ from adaptntk.errors import ModelError
 from adaptntk.files import write_atomically
 from adaptntk.memory import keep_freed_memory
 from adaptntk.models.family import Trainable
-from adaptntk.models.mace.dropout import has_non_linear_readout, insert_dropout, without_dropout
+from adaptntk.models.mace.dropout import has_non_linear_readout, insert_dropout, remove_dropout
 from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph, make_layout
 from adaptntk.models.mace.layout import Layout
 from adaptntk.models.mace.twin import unknown_layers
-from adaptntk.models.protocol import (
-    Capabilities,
-    Potential,
-    Predictions,
-    SinglePoint,
-    energy_gradients_one_by_one,
-    weights_hash,
-)
+from adaptntk.models.protocol import Capabilities, Potential, Predictions, SinglePoint, weights_hash
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -58,8 +51,6 @@ class MACEPotential(Trainable):
         # every structure is a new shape: 30 times slower on a CPU. The setting is global to the process.
         torch._C._jit_set_profiling_executor(False)
         self.module = module
-        # Moving a network changes its parameters in place: any of them tells where it is.
-        self._parameter = next(module.parameters())
         self._fingerprint = fingerprint or weights_hash(module)
         self.source = source
         self.heads: list[str] = list(getattr(module, "heads", None) or ["Default"])
@@ -68,16 +59,11 @@ class MACEPotential(Trainable):
         self.cutoff = float(module.r_max)  # type: ignore[arg-type]
         self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
         _make_trainable(module)
-        unknown = unknown_layers(module)
-        self.network = FastNetwork(module) if fast and not unknown else None
-        self._unknown_layers = unknown
+        self._unknown_layers = unknown_layers(module)
+        self.network = FastNetwork(module) if fast and not self._unknown_layers else None
         self._announced = not fast
         self._fast = fast
         self._element_index = {number: index for index, number in enumerate(self.atomic_numbers)}
-
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
 
     @property
     def capabilities(self) -> Capabilities:
@@ -93,22 +79,16 @@ class MACEPotential(Trainable):
         )
 
     @property
-    def device(self) -> torch.device:
-        return self._parameter.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._parameter.dtype
-
-    @property
     def species(self) -> frozenset[int]:
         return frozenset(self.atomic_numbers)
 
-    def parameters(self) -> list[tuple[str, Tensor]]:
-        return [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
-
     def graph(self, atoms: Atoms) -> MACEGraph:
         return make_graph(atoms, self.cutoff, self._element_index, self.dtype, self.device)
+
+    def _padded(self, graphs: Sequence[MACEGraph]) -> tuple[dict[str, Tensor], Layout]:
+        """What the fast twin takes."""
+        layout = make_layout(graphs)
+        return self.batch(graphs, layout), layout
 
     def batch(self, graphs: Sequence[MACEGraph], layout: Layout | None = None) -> dict[str, Tensor]:
         """The dictionary that the stock network takes or, with a layout, its fast twin."""
@@ -118,14 +98,13 @@ class MACEPotential(Trainable):
         """The network's own dictionary of results; ``options`` are those of MACE (``compute_force``, ...)."""
         if self.network is None:
             return self.module(self.batch(graphs), **options)
-        layout = make_layout(graphs)
-        return self.network(self.batch(graphs, layout), layout, **options)
+        data, layout = self._padded(graphs)
+        return self.network(data, layout, **options)
 
     def energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
         return self.evaluate(graphs, compute_force=False)["energy"]
 
     def gradient_memory(self, graph: MACEGraph) -> int:
-        """Bytes that a structure takes while its gradient is computed in a batch, about."""
         if self.network is None:
             return 0
         return self.network.numbers_held(len(graph), graph.edges) * self.dtype.itemsize
@@ -134,9 +113,8 @@ class MACEPotential(Trainable):
         """Rows ``dE(x)/dtheta`` of a batch in one backward pass, unless the network has unknown parts."""
         network = self._differentiable()
         if network is None or not graphs:
-            return energy_gradients_one_by_one(self, graphs)
-        layout = make_layout(graphs)
-        return network.differentiate(self.batch(graphs, layout), layout, geometry=False).gradients
+            return super().energy_gradients(graphs)
+        return network.differentiate(*self._padded(graphs), geometry=False)[1]
 
     def _without_gradient(self) -> list[str]:
         """The parts of the network whose gradient by structure the twin does not know; all, if there is no twin."""
@@ -167,22 +145,14 @@ class MACEPotential(Trainable):
         network = self._differentiable() if gradient else None
         row: Tensor | None = None
         if network is not None:
-            layout = make_layout([graph])
-            found = network.differentiate(self.batch([graph], layout), layout, strain=periodic)
-            assert found.forces is not None
-            output, forces, row = found.output, found.forces, found.gradients
-            stress = found.strain / torch.linalg.det(graph.cell).abs() if found.strain is not None else None
+            output, row = network.differentiate(*self._padded([graph]), strain=periodic)
         else:
             output = self.evaluate([graph], compute_force=True, compute_stress=periodic)
-            forces, stress = output["forces"], output["stress"] if periodic else None
             if gradient:
-                row = energy_gradients_one_by_one(self, [graph])
-        return SinglePoint(
-            float(self.total_energies(output, [len(graph)])[0]),
-            _split(forces, [len(graph)])[0],
-            None if stress is None else stress[0].detach().double().cpu().numpy(),
-            row,
-        )
+                row = super().energy_gradients([graph])
+        energy, (forces,) = float(self._total_energies(output, [len(graph)])[0]), _split(output["forces"], [len(graph)])
+        stress = output["stress"][0].detach().double().cpu().numpy() if periodic else None
+        return SinglePoint(energy, forces, stress, row)
 
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         starts = range(0, len(structures), batch_size)
@@ -192,7 +162,7 @@ class MACEPotential(Trainable):
             graphs = [self.graph(atoms) for atoms in structures[start : start + batch_size]]
             output = self.evaluate(graphs, compute_force=True)
             sizes = [len(graph) for graph in graphs]
-            energies.append(self.total_energies(output, sizes))
+            energies.append(self._total_energies(output, sizes))
             forces += _split(output["forces"], sizes)
             atom_energies += _split(output["node_energy"], sizes)
             features += _split(output["node_feats"][:, invariant], sizes)
@@ -223,15 +193,10 @@ class MACEPotential(Trainable):
 
     def _invariant_columns(self) -> list[int]:
         """Which columns of MACE's features of the atoms hold scalars, which do not turn with the structure."""
-        columns: list[int] = []
-        start = 0
         module: Any = self.module
-        for product in module.products:
-            for mul, ir in product.linear.irreps_out:
-                if ir.is_scalar():
-                    columns += range(start, start + mul)
-                start += mul * ir.dim
-        return columns
+        irreps = [entry for product in module.products for entry in product.linear.irreps_out]
+        scalar = [ir.is_scalar() for mul, ir in irreps for _ in range(mul * ir.dim)]
+        return np.flatnonzero(scalar).tolist()
 
     @property
     def isolated_energies(self) -> dict[int, float]:
@@ -253,12 +218,11 @@ class MACEPotential(Trainable):
 
     def save(self, path: str | Path) -> None:
         """Write a stock ``.model`` file."""
-        device = self.device
-        with without_dropout(self.module):
-            write_atomically(path, lambda temporary: torch.save(self.module.cpu(), temporary))
-        self.module.to(device)
+        module = copy.deepcopy(self.module).cpu()
+        remove_dropout(module)
+        write_atomically(path, lambda temporary: torch.save(module, temporary))
 
-    def total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
+    def _total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
         """Sums of the atoms' energies in float64: float32 resolves a total of -17,000 eV to 2 meV only."""
         if hasattr(self.module, "embedding_readout"):
             return output["energy"].detach().double().cpu().numpy()
@@ -271,16 +235,12 @@ def _split(values: Tensor, sizes: list[int]) -> list[np.ndarray]:
 
 
 def _choose_head(heads: list[str], wanted: str | None) -> str:
-    if wanted is not None:
-        if wanted not in heads:
-            raise ModelError(f"the model has no head {wanted!r}: choose one of {', '.join(heads)}")
-        return wanted
-    if len(heads) == 1:
-        return heads[0]
-    default = [head for head in heads if head.lower() == "default"]
-    if not default:
+    if wanted is not None and wanted not in heads:
+        raise ModelError(f"the model has no head {wanted!r}: choose one of {', '.join(heads)}")
+    chosen = wanted or next((head for head in heads if len(heads) == 1 or head.lower() == "default"), None)
+    if chosen is None:
         raise ModelError(f"the model has several heads: choose one with --head ({', '.join(heads)})")
-    return default[0]
+    return chosen
 
 
 def _make_trainable(module: torch.nn.Module) -> None:
