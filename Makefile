@@ -37,7 +37,7 @@ test-all: install
 test-lowest: $(LOWEST)/.installed
 	# Without the packages that ours are compared with. Old releases of ASE leave /dev/null open.
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -W ignore::ResourceWarning -k "not bmdal and not netcal" \
-		tests/core tests/data tests/features tests/models tests/uncertainty
+		tests/cli tests/core tests/data tests/features tests/models tests/uncertainty
 
 $(LOWEST)/.installed: $(STAMP) tests/lowest.py
 	$(PYTHON) -m venv --clear $(LOWEST)

@@ -20,7 +20,7 @@ MOST_PARAMETERS = 8
 # The commands of a command line have as many parameters as it has options.
 COMMAND_LINES = ("src/adaptntk/cli/", "benchmarks/__main__.py")
 # Packages that come with one that is declared, and are pinned by it.
-COMES_WITH = {"e3nn": "mace-torch", "click": "typer", "markupsafe": "jinja2"}
+COMES_WITH = {"e3nn": "mace-torch", "markupsafe": "jinja2"}
 # MACE imports them where they are installed, and builds another network where they are not.
 USED_BY_MACE = {"cuequivariance", "cuequivariance-torch"}
 
