@@ -119,8 +119,12 @@ def write_table(path: str | Path, columns: Mapping[str, Sequence[object]]) -> No
 
 def write_json(path: str | Path, content: Any) -> None:
     """Write numbers and strings as JSON, atomically; not a number is refused."""
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_atomically(path, lambda temporary: temporary.write_text(text))
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write text, atomically."""
+    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:

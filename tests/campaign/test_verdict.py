@@ -38,7 +38,7 @@ def summary(round=1, rmse=0.1, high=0.12, information=0.5, spent=100):
 )
 def test_verdicts(stop, last, reason):
     config = Campaign(name="x", start={"molecule": "water"}, stop={"rounds": 9, **stop})
-    verdict = judge(config, [summary(**last)])
+    verdict = judge(config, summary(**last))
     assert (verdict and verdict.reason) == reason
     if verdict is not None:
         assert headline(verdict) != verdict.reason

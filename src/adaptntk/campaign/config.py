@@ -1,19 +1,19 @@
 """What a campaign is: every field with its type, default and meaning in one place."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.core.ridge import PRIOR_ALPHA
-from adaptntk.core.selection.registry import SELECTORS
+from adaptntk.core.selection.registry import SELECTORS, check_selector
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.extxyz import check_readable
-from adaptntk.errors import InputError
+from adaptntk.errors import InputError, require
 from adaptntk.labelers.labeler import LabelerSpec
 from adaptntk.labelers.registry import LABELERS, check_kind
 from adaptntk.md.dynamics import MDSettings
@@ -24,46 +24,55 @@ from adaptntk.training.recipe import PRESETS, Recipe, find_preset
 CHANGEABLE = ("stop", "execution")
 
 
+def _absolute(path: Path, info: ValidationInfo) -> Path:
+    """As it is seen from anywhere, where the folder of the configuration is known."""
+    return (info.context or Path()) / path
+
+
+File = Annotated[Path, AfterValidator(_absolute)]
+
+
 class Section(BaseModel):
     """A part of the configuration: unknown fields are refused, nothing is changed later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="after")
+    def _checked(self) -> Self:
+        self.check()
+        return self
+
+    def check(self) -> None:
+        """Refuse fields that cannot be used, or not together."""
+
 
 class Start(Section):
     """What the campaign begins with: at least one of structures, molecule and labelled."""
 
-    structures: Path | None = Field(None, description="File of structures from which simulations start.")
+    structures: File | None = Field(None, description="File of structures from which simulations start.")
     molecule: str | None = Field(None, description="Instead: a molecule by name, such as ethanol.")
-    labelled: Path | None = Field(None, description="File of structures that are labelled already; they cost nothing.")
+    labelled: File | None = Field(None, description="File of structures that are labelled already; they cost nothing.")
     energy_key: str = Field("REF_energy", description="Where the labelled file has its energies.")
     forces_key: str = Field("REF_forces", description="Where the labelled file has its forces.")
-    model: Path | None = Field(None, description="A trained MACE model to begin with, such as a foundation model.")
+    model: File | None = Field(None, description="A trained MACE model to begin with, such as a foundation model.")
     sampling: Literal["displacement", "normal_modes"] = Field(
         "displacement", description="How structures for the first labels are made from those given."
     )
     displacement: float = Field(0.05, gt=0, description="Standard deviation of a random displacement, Å.")
     temperature: float = Field(500.0, gt=0, description="Temperature of normal-mode sampling (modes of GFN2-xTB), K.")
 
-    @model_validator(mode="after")
-    def check_there_is_a_start(self) -> "Start":
-        if self.structures is None and self.molecule is None and self.labelled is None:
-            raise ValueError("give structures, a molecule or a labelled file to start from")
-        if self.structures is not None and self.molecule is not None:
-            raise ValueError("give structures or a molecule, not both")
-        return self
+    def check(self) -> None:
+        given = {name for name in ("structures", "molecule", "labelled") if getattr(self, name) is not None}
+        require(bool(given), "give structures, a molecule or a labelled file to start from")
+        require(not given >= {"structures", "molecule"}, "give structures or a molecule, not both")
 
 
 class Labels(Section):
     """How many labels, and for what."""
 
-    train: int = Field(..., ge=1, description="To learn from, chosen by the selection.")
-    valid: int = Field(..., ge=0, description="To choose the best epoch and to calibrate, drawn at random.")
-    holdout: int = Field(..., ge=0, description="To measure the error, drawn at random, never learnt from.")
-
     @property
     def total(self) -> int:
-        return self.train + self.valid + self.holdout
+        return sum(self.model_dump().values())
 
 
 class FirstLabels(Labels):
@@ -104,7 +113,7 @@ class Explore(Section):
         0.5, ge=0, lt=1, description="Candidates are frames with a score above this share of the validation frames."
     )
     min_distance: float = Field(0.05, ge=0, description="Frames that differ less from one taken before are dropped, Å.")
-    pool: Path | None = Field(None, description="Instead of dynamics: a file of candidates.")
+    pool: File | None = Field(None, description="Instead of dynamics: a file of candidates.")
 
     @property
     def watch(self) -> Watch:
@@ -120,11 +129,8 @@ class Select(Section):
 
     method: str = Field("adaptntk", description=f"One of {', '.join(SELECTORS)}.")
 
-    @model_validator(mode="after")
-    def check_method(self) -> "Select":
-        if self.method not in SELECTORS:
-            raise ValueError(f"unknown selection method {self.method!r}: choose one of {', '.join(SELECTORS)}")
-        return self
+    def check(self) -> None:
+        check_selector(self.method)
 
 
 class Label(Section):
@@ -141,11 +147,9 @@ class Label(Section):
     )
     largest_force: float = Field(100.0, gt=0, description="A label with a larger force is not believed, eV/Å.")
 
-    @model_validator(mode="after")
-    def check_file(self) -> "Label":
-        if self.kind == "dataset" and "file" not in self.settings:
-            raise ValueError("the labeler dataset needs settings: {file: labelled.xyz}")
-        return self
+    def check(self) -> None:
+        complete = self.kind != "dataset" or "file" in self.settings
+        require(complete, "the labeler dataset needs settings: {file: labelled.xyz}")
 
     @property
     def spec(self) -> LabelerSpec:
@@ -166,14 +170,11 @@ class Train(Section):
 
     @property
     def recipe(self) -> Recipe:
-        given = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")}
-        return replace(find_preset(self.preset), **{k: v for k, v in given.items() if v is not None})
+        given = self.model_dump(include={"epochs", "batch_size", "learning_rate"}, exclude_none=True)
+        return replace(find_preset(self.preset), **given)
 
-    @model_validator(mode="after")
-    def check_preset(self) -> "Train":
-        if self.preset not in PRESETS:
-            raise ValueError(f"unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}")
-        return self
+    def check(self) -> None:
+        require(self.preset in PRESETS, f"unknown preset {self.preset!r}: choose one of {', '.join(PRESETS)}")
 
 
 class Uncertainty(Section):
@@ -183,10 +184,8 @@ class Uncertainty(Section):
     sketch_dim: int = Field(512, ge=1, description="Dimensions of the sketch.")
     alpha: float = Field(PRIOR_ALPHA, gt=0, description="The ridge before the validation set has its say.")
 
-    @model_validator(mode="after")
-    def check_sketch(self) -> "Uncertainty":
+    def check(self) -> None:
         make_sketch(self.sketch, self.sketch_dim, 0)
-        return self
 
 
 class Stop(Section):
@@ -214,10 +213,10 @@ class Campaign(Section):
     """A campaign. Paths are relative to the file that holds this configuration."""
 
     name: str = Field(..., min_length=1, description="What the reports call it.")
-    output: Path | None = Field(None, description="The run directory; runs/NAME when not given.")
+    output: File | None = Field(None, description="The run directory; runs/NAME when not given.")
     seed: int = Field(0, ge=0, description="Fixes everything that is random.")
     threads: int = Field(1, ge=1, description="Of each worker; another number changes the last digits of results.")
-    test: Path | None = Field(
+    test: File | None = Field(
         None, description="Labelled structures on which every model is evaluated as well; never learnt from."
     )
     start: Start
@@ -231,16 +230,11 @@ class Campaign(Section):
     stop: Stop = Field(default_factory=Stop)
     execution: Execution = Field(default_factory=Execution)
 
-    @model_validator(mode="after")
-    def check_enough_to_calibrate(self) -> "Campaign":
-        most = self.first.valid / (self.first.valid + 1)
-        if self.explore.coverage > most:
-            needed = math.ceil(self.explore.coverage / (1 - self.explore.coverage))
-            raise ValueError(
-                f"explore.coverage {self.explore.coverage:g} needs first.valid of at least {needed}; "
-                f"{self.first.valid} validation structures can state {most:.3f} at most"
-            )
-        return self
+    def check(self) -> None:
+        valid, coverage = self.first.valid, self.explore.coverage
+        most, needed = valid / (valid + 1), math.ceil(coverage / (1 - coverage))
+        message = f"explore.coverage {coverage:g} needs first.valid of at least {needed}; "
+        require(coverage <= most, f"{message}{valid} validation structures can state {most:.3f} at most")
 
     def identity(self) -> dict[str, Any]:
         """What the results depend on."""
@@ -270,66 +264,41 @@ class Overrides:
     output: str | Path | None = None
 
     def applied_to(self, config: Campaign) -> Campaign:
-        named = [("executor", self.executor), ("workers", self.workers), ("scheduler", self.scheduler)]
-        given = {name: value for name, value in [*named, ("device", self.device)] if value is not None}
-        return config.model_copy(
-            update={
-                "execution": config.execution.model_copy(update=given),
-                "output": config.output if self.output is None else Path(self.output).absolute(),
-            }
-        )
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        output = Path(given.pop("output")).absolute() if "output" in given else config.output
+        return config.model_copy(update={"execution": config.execution.model_copy(update=given), "output": output})
 
 
 def read_config(path: str | Path) -> Campaign:
-    """Read and check a YAML file; everything that is wrong is said in one line."""
+    """Read and check a YAML file and the files that it names; everything that is wrong is said in one line."""
     path = Path(path)
     check_readable(path)
     try:
         content = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a YAML file ({' '.join(str(error).split())})") from None
-    return _resolve(check_content(content, path), path.absolute().parent)
+    folder = path.absolute().parent
+    config = check_content(content, path, folder)
+    if config.label.kind == "dataset":
+        config.label.settings["file"] = str(folder / config.label.settings["file"])
+    for file in config.input_files().values():
+        check_readable(file)
+    return config.model_copy(update={"output": config.output or folder / "runs" / config.name})
 
 
-def check_content(content: Any, path: Path) -> Campaign:
-    """What a file says as a campaign; all that is wrong with it is told in one line that names the file."""
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: holds no campaign; see adaptntk config template")
+def check_content(content: Any, path: Path, folder: Path | None = None) -> Campaign:
+    """What a file says as a campaign, with paths seen from a folder; all that is wrong with it is told in one line."""
+    require(isinstance(content, dict), f"{path}: holds no campaign; see adaptntk config template")
     try:
-        return Campaign.model_validate(content)
+        return Campaign.model_validate(content, context=folder)
     except ValidationError as error:
         raise InputError(f"{path}: {'; '.join(_explain(item) for item in error.errors())}") from None
 
 
 def _explain(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"]) or "campaign"
-    if error["type"] == "extra_forbidden":
-        return f"{where}: there is no such field"
-    if error["type"] == "missing":
-        return f"{where}: is missing"
-    return f"{where}: {error['msg'].removeprefix('Value error, ')}"
-
-
-def _resolve(config: Campaign, folder: Path) -> Campaign:
-    """Paths as they are seen from anywhere, and files that are there."""
-
-    def absolute(section: Section, *names: str) -> dict[str, Path]:
-        return {name: folder / value for name in names if (value := getattr(section, name)) is not None}
-
-    resolved = config.model_copy(
-        update={
-            "output": folder / (config.output or Path("runs") / config.name),
-            **absolute(config, "test"),
-            "start": config.start.model_copy(update=absolute(config.start, "structures", "labelled", "model")),
-            "explore": config.explore.model_copy(update=absolute(config.explore, "pool")),
-        }
-    )
-    if config.label.kind == "dataset":
-        settings = config.label.settings | {"file": str(folder / config.label.settings["file"])}
-        resolved = resolved.model_copy(update={"label": config.label.model_copy(update={"settings": settings})})
-    for file in resolved.input_files().values():
-        check_readable(file)
-    return resolved
+    said = {"extra_forbidden": "there is no such field", "missing": "is missing"}
+    return f"{where}: {said.get(error['type']) or error['msg'].removeprefix('Value error, ')}"
 
 
 def template() -> str:

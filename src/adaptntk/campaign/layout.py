@@ -5,20 +5,12 @@ from typing import Any
 
 from ase import Atoms
 
-from adaptntk.campaign.records import (
-    FORMAT,
-    Explored,
-    Picks,
-    RoundSummary,
-    RunRecord,
-    TrajectoryRecord,
-    Verdict,
-    write_ledger,
-)
+from adaptntk.campaign import records
+from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, TrajectoryRecord, write_ledger
 from adaptntk.data.structures import read_structures
-from adaptntk.errors import InputError
+from adaptntk.errors import require
 from adaptntk.files import make_folder, read_record, write_json
-from adaptntk.labelers.record import GIVEN, FailureRecord, LabelFiles, LabelRecord, RecordFile, Role, read_label
+from adaptntk.labelers.record import LabelFiles, LabelRecord, RecordFile, Role, read_label
 
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
 STEPS = ("explore", "select", "label", "train", "evaluate")
@@ -35,8 +27,8 @@ class RoundDirectory:
         self.model = folder / "model.model"
         self.ntk = folder / "model.ntk"
         self.holdout = folder / "holdout.csv"
-        self.explored = RecordFile(folder / "explored.json", Explored)
-        self.picks = RecordFile(folder / "picks.json", Picks)
+        self.explored = RecordFile(folder / "explored.json", records.Explored)
+        self.picks = RecordFile(folder / "picks.json", records.Picks)
         self.summary = RecordFile(folder / "round.json", RoundSummary)  # written last
         self._seconds = folder / "seconds.json"
 
@@ -62,26 +54,20 @@ class RunDirectory:
         self.path = path
         self.about = RecordFile(path / "run.json", RunRecord)
         self.config = path / "campaign.yaml"  # as the user wrote it
-        self.verdict = RecordFile(path / "verdict.json", Verdict)
+        self.verdict = RecordFile(path / "verdict.json", records.Verdict)
         self.report = path / "report.html"
         self.files = LabelFiles(path)
         self._labels: dict[Path, tuple[Atoms, LabelRecord]] = {}
 
     def record(self) -> RunRecord:
         """Which campaign it is; refuses what is no run directory, and what another version wrote."""
-        if not self.path.is_dir():
-            raise InputError(f"{self.path}: no such folder; give the run directory of a campaign")
-        if not self.about.path.exists():
-            raise InputError(
-                f"{self.path}: not a run directory, it has no run.json; give the folder that adaptntk run made"
-            )
+        require(self.path.is_dir(), f"{self.path}: no such folder; give the run directory of a campaign")
+        message = f"{self.path}: not a run directory, it has no run.json; give the folder that adaptntk run made"
+        require(self.about.path.exists(), message)
         found = read_record(self.about.path, dict[str, Any]).get("format")
-        if found != FORMAT:
-            raise InputError(
-                f"{self.path}: run.json has format {found}, this version of adaptntk reads {FORMAT}; use the one that "
-                "wrote it"
-            )
-        return read_record(self.about.path, RunRecord)
+        message = f"run.json has format {found}, this version of adaptntk reads {FORMAT}; use the one that wrote it"
+        require(found == FORMAT, f"{self.path}: {message}")
+        return self.about.get()
 
     def round(self, number: int) -> RoundDirectory:
         return RoundDirectory(self.path / "rounds" / f"{number:02d}", number)
@@ -91,14 +77,6 @@ class RunDirectory:
         found = [path for path in (self.path / "rounds").glob("[0-9]*") if path.is_dir() and path.name.isdigit()]
         return [RoundDirectory(path, int(path.name)) for path in sorted(found, key=lambda path: int(path.name))]
 
-    def labels(self) -> list[LabelRecord]:
-        """Records of all labels, without the structures."""
-        return [LabelRecord.read(path) for path in self.files.all_labels()]
-
-    def failures(self) -> list[FailureRecord]:
-        """What could not be labelled."""
-        return [self.files.failure(path.stem).get() for path in self.files.all_failures()]
-
     def _labelled(self) -> list[tuple[Atoms, LabelRecord]]:
         # A label never changes once it is there.
         self._labels = {path: self._labels.get(path) or read_label(path) for path in self.files.all_labels()}
@@ -106,39 +84,27 @@ class RunDirectory:
 
     def labelled(self, role: str, before: int | None = None) -> list[Atoms]:
         """Labelled structures of a role, of all rounds or of those before one, in the order of their choice."""
-        wanted = [
-            (atoms, record)
-            for atoms, record in self._labelled()
-            if record.role == role and (before is None or record.round < before)
-        ]
-        return [atoms for atoms, _ in sorted(wanted, key=lambda pair: (pair[1].round, pair[1].number))]
+        ordered = sorted(self._labelled(), key=lambda pair: (pair[1].round, pair[1].number))
+        return [atoms for atoms, of in ordered if of.role == role and (before is None or of.round < before)]
 
-    def labels_spent(self) -> int:
-        """Labels that were paid for; those that were given are not."""
-        return sum(record.chosen_by != GIVEN for _, record in self._labelled())
-
-    def given(self, role: str) -> int:
-        """Labels of a role that the user had."""
-        return sum(record.chosen_by == GIVEN and record.role == role for _, record in self._labelled())
+    def label_records(self) -> list[LabelRecord]:
+        """Of all labels, whose structures are checked."""
+        return [record for _, record in self._labelled()]
 
     def write_ledger(self) -> None:
-        write_ledger(self.path / "ledger.csv", [record for _, record in self._labelled()])
+        write_ledger(self.path / "ledger.csv", self.label_records())
 
-    def check_complete(self, number: int) -> None:
+    def check_complete(self, here: RoundDirectory, summary: RoundSummary) -> None:
         """Refuse to go on when a label of a finished round has disappeared."""
-        here = self.round(number)
-        summary = here.summary.read()
-        assert summary is not None
         for role in ROLES:
-            found, expected = len(self.labelled(role, before=number + 1)), getattr(summary.labels, role)
-            if found < expected:
-                raise InputError(
-                    f"{self.path}: round {number} ended with {expected} {role} labels, but only {found} "
-                    "are in labels/: files were deleted; put them back from a copy, or start a new run"
-                )
+            found, expected = len(self.labelled(role, before=here.number + 1)), getattr(summary.labels, role)
+            require(
+                found >= expected,
+                f"{self.path}: round {here.number} ended with {expected} {role} labels, but only {found} "
+                "are in labels/: files were deleted; put them back from a copy, or start a new run",
+            )
         for path in (here.model, here.ntk):
-            if not path.exists():
-                raise InputError(f"{path} was deleted; put it back, or start a new run")
+            require(path.exists(), f"{path} was deleted; put it back, or start a new run")
 
 
 def read_own(path: Path) -> list[Atoms]:

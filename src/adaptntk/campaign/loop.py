@@ -1,14 +1,18 @@
 """The loop: explore, select, label, retrain, evaluate, until the verdict."""
 
+import hashlib
+import itertools
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from adaptntk.campaign.config import Overrides, read_config
-from adaptntk.campaign.layout import RoundDirectory
-from adaptntk.campaign.opening import open_run
-from adaptntk.campaign.records import RoundSummary, Verdict
+from adaptntk.campaign.config import CHANGEABLE, Campaign, Overrides, check_content, read_config
+from adaptntk.campaign.layout import RoundDirectory, RunDirectory
+from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, Verdict
 from adaptntk.campaign.steps.begin import begin
 from adaptntk.campaign.steps.driver import Driver, timed
 from adaptntk.campaign.steps.evaluate import evaluate
@@ -16,10 +20,12 @@ from adaptntk.campaign.steps.explore import explore
 from adaptntk.campaign.steps.label import label_round
 from adaptntk.campaign.steps.learn import fit, learn
 from adaptntk.campaign.verdict import judge
+from adaptntk.errors import require
 from adaptntk.execution import limited_threads, open_executor
-from adaptntk.files import make_folder
+from adaptntk.files import locked, make_folder, write_text
 from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, silent
+from adaptntk.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -47,52 +53,94 @@ def run_campaign(
     """
     config = overrides.applied_to(read_config(config_file))
     check_spec(config.label.spec)
-    with open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
+    with _open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:
             verdict = _loop(Driver(run, config, pool, progress), on_round)
         return run.path, verdict
 
 
+@contextmanager
+def _open_run(config: Campaign, text: str, resume: bool) -> Iterator[RunDirectory]:
+    """Make the run directory, or go on in it; nobody else works there meanwhile. The text is kept for the record."""
+    assert config.output is not None
+    run = RunDirectory(config.output)
+    exists = run.about.path.exists()
+    message = f"{run.path}: a campaign was begun there; go on with --resume, or choose another output"
+    require(resume or not exists, message)
+    foreign = run.path.exists() and any(entry.name != ".lock" for entry in run.path.iterdir())
+    require(exists or not foreign, f"{run.path}: is not empty and no run directory; choose another output")
+    with locked(run.path):
+        inputs = {field: hashlib.sha256(file.read_bytes()).hexdigest() for field, file in config.input_files().items()}
+        if exists:
+            _check_same(run, config, inputs)
+        else:
+            write_text(run.config, text)
+            make_folder(run.files.labels)
+            created, content = datetime.now(UTC).isoformat(timespec="seconds"), config.model_dump(mode="json")
+            run.about.write(RunRecord(FORMAT, __version__, config.name, created, content, inputs))
+        yield run
+
+
+def _check_same(run: RunDirectory, config: Campaign, inputs: dict[str, str]) -> None:
+    about = run.record()
+    before, now = check_content(about.config, run.about.path).identity(), config.identity()
+    changed = sorted(_differences(before, now))
+    require(
+        not changed,
+        f"{run.path}: the configuration was changed since the run began ({', '.join(changed)}); only "
+        f"{' and '.join(CHANGEABLE)} may change: undo it, or choose another output",
+    )
+    for field, file in config.input_files().items():
+        same = inputs[field] == about.inputs.get(field)
+        require(same, f"{file} ({field}) was changed since the run began; put the old file back")
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in before.keys() | now.keys():
+        a, b = before.get(key), now.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from _differences(a, b, f"{prefix}{key}.")
+        elif a != b:
+            yield f"{prefix}{key}: {a} -> {b}"
+
+
 def _loop(driver: Driver, on_round: OnRound) -> Verdict:
     run = driver.run
     # A verdict of an earlier call may no longer hold: the budget can be raised.
     run.verdict.path.unlink(missing_ok=True)
-    history: list[RoundSummary] = []
-    verdict = None
+    verdict, numbers = None, itertools.count()
     while verdict is None:
-        here = run.round(len(history))
-        if here.summary.read() is None:
-            _run_round(driver, here)
-        else:
-            run.check_complete(here.number)
+        here = run.round(next(numbers))
         summary = here.summary.read()
-        assert summary is not None
-        history.append(summary)
+        if summary is None:
+            summary = _run_round(driver, here)
+        else:
+            run.check_complete(here, summary)
         on_round(summary)
-        verdict = judge(driver.config, history)
+        verdict = judge(driver.config, summary)
     run.verdict.write(verdict)
     shutil.rmtree(run.files.locks, ignore_errors=True)
     return verdict
 
 
-def _run_round(driver: Driver, here: RoundDirectory) -> None:
+def _run_round(driver: Driver, here: RoundDirectory) -> RoundSummary:
     make_folder(here.folder)
     name = f"{driver.config.name}, round {here.number}"
     if here.number == 0:
         log.info("%s: labels to begin with", name)
-        with timed(here) as clock, clock.of("label"):
+        with timed(here) as step, step("label"):
             begin(driver, here)
     else:
         log.info("%s: explore", name)
-        with timed(here) as clock, clock.of("explore"):
+        with timed(here) as step, step("explore"):
             explore(driver, here)
         log.info("%s: select and label", name)
         label_round(driver, here)
     log.info("%s: train", name)
-    with timed(here) as clock, clock.of("train"):
+    with timed(here) as step, step("train"):
         learn(driver, here)
         fit(driver, here)
     driver.run.write_ledger()
-    with timed(here) as clock, clock.of("evaluate"):
-        evaluate(driver, here)
+    with timed(here) as step, step("evaluate"):
+        return evaluate(driver, here)

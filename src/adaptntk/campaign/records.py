@@ -6,7 +6,7 @@ docs/run-directory.md describes the files, `adaptntk.campaign.layout` says where
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 FORMAT = 1
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunRecord:
     """``run.json``: the campaign that a run directory belongs to; ``inputs`` are SHA-256 of its files."""
 
@@ -117,26 +117,17 @@ class ErrorRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundSummary:
-    """``round.json``, written last: what the round achieved.
-
-    Args:
-        labels_spent: those that were given are not counted.
-        confidence: of the bounds on the errors.
-        coverage: of the bounds in ``holdout.csv``.
-        errors, test: on the hold-out structures, and on the user's test structures where there are any.
-        spearman: of uncertainty and error; None where it is not defined.
-        information_per_label: mean over the picks; None where nothing was picked.
-    """
+    """``round.json``, written last: what the round achieved."""
 
     round: int
     labels: LabelCounts
-    labels_spent: int
-    confidence: float
-    coverage: float
-    errors: ErrorRecord
-    test: ErrorRecord | None = None
-    spearman: float | None = None
-    information_per_label: float | None = None
+    labels_spent: int  # those that were given are not counted
+    confidence: float  # of the bounds on the errors
+    coverage: float  # of the bounds in holdout.csv
+    errors: ErrorRecord  # on the hold-out structures
+    test: ErrorRecord | None = None  # on the user's test structures where there are any
+    spearman: float | None = None  # of uncertainty and error; None where it is not defined
+    information_per_label: float | None = None  # mean over the picks; None where nothing was picked
 
 
 @dataclass(frozen=True)
@@ -157,26 +148,17 @@ class Holdout:
         try:
             with path.open(newline="") as file:
                 rows = list(csv.DictReader(file))
-            names = [row["hash"] for row in rows]
-            columns = {
-                name: np.array([float(row[name] or "nan") for row in rows])
-                for name in ("force_error", "forces_uncertainty", "forces_error_bound", "energy_error")
-            }
+            hashes, *numbers = ([row[field.name] for row in rows] for field in fields(cls))
+            return cls(hashes, *(np.array([float(cell or "nan") for cell in column]) for column in numbers))
         except KeyError as error:
             raise damaged(path, f"there is no column {error}") from None
         except (OSError, ValueError, TypeError) as error:
             raise damaged(path, error) from None
-        return cls(names, **columns)
 
     def write(self, path: Path) -> None:
-        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        write_table(path, {name: [_cell(value) for value in column] for name, column in columns.items()})
-
-
-def _cell(value: str | float) -> str | float:
-    if isinstance(value, str):
-        return value
-    return float(value) if np.isfinite(value) else ""
+        hashes, *numbers = (field.name for field in fields(self))
+        cells = {name: [float(x) if np.isfinite(x) else "" for x in getattr(self, name)] for name in numbers}
+        write_table(path, {hashes: self.hash, **cells})
 
 
 # What the ledger says of every label; the structure's file says the same.
@@ -188,10 +170,5 @@ LEDGER = (
 
 def write_ledger(path: Path, labels: Iterable[LabelRecord]) -> None:
     """``ledger.csv``: one line per label, for people and spreadsheets."""
-    rows = sorted(labels, key=lambda label: (label.round, label.role, label.number))
-
-    def cells(name: str) -> list[object]:
-        values = [getattr(row, name) for row in rows]
-        return ["" if value is None else value for value in values]
-
-    write_table(path, {name: cells(name) for name in LEDGER})
+    rows = [asdict(label) for label in sorted(labels, key=lambda label: (label.round, label.role, label.number))]
+    write_table(path, {name: ["" if row[name] is None else row[name] for row in rows] for name in LEDGER})

@@ -14,8 +14,8 @@ from adaptntk.campaign.loop import run_campaign
 from adaptntk.campaign.records import RoundSummary
 from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md
-from adaptntk.errors import InputError
-from adaptntk.files import write_atomically
+from adaptntk.errors import require
+from adaptntk.files import write_text
 
 log = logging.getLogger(__name__)
 
@@ -34,43 +34,32 @@ class Plan:
 
 
 PLANS = {
-    "cpu": Plan(
-        temperature=800.0,
-        trajectories=10,
-        frames=30,
-        config={
-            "start": {"sampling": "normal_modes", "temperature": 800.0},
-            "first": {"train": 20, "valid": 20, "holdout": 10},
-            "round": {"train": 15, "valid": 2, "holdout": 3},
-            "explore": {"temperatures": [800.0], "trajectories": 6, "steps": 500, "interval": 10, "patience": 10},
-            "train": {"preset": "small", "epochs": 60, "batch_size": 5},
-            "stop": {"rounds": 4},
+    "cpu": Plan(800.0, 10, 30, {
+        "start": {"sampling": "normal_modes", "temperature": 800.0},
+        "first": {"train": 20, "valid": 20, "holdout": 10},
+        "round": {"train": 15, "valid": 2, "holdout": 3},
+        "explore": {"temperatures": [800.0], "trajectories": 6, "steps": 500, "interval": 10, "patience": 10},
+        "train": {"preset": "small", "epochs": 60, "batch_size": 5},
+        "stop": {"rounds": 4},
+    }),
+    "smoke": Plan(400.0, 2, 10, {
+        "start": {},
+        "first": {"train": 8, "valid": 10, "holdout": 4},
+        "round": {"train": 3, "valid": 1, "holdout": 2},
+        "explore": {
+            "temperatures": [400.0], "trajectories": 2, "steps": 60, "interval": 3, "coverage": 0.9,
+            "patience": 12, "lost": 100.0, "min_distance": 0.01,
         },
-    ),
-    "smoke": Plan(
-        temperature=400.0,
-        trajectories=2,
-        frames=10,
-        config={
-            "start": {},
-            "first": {"train": 8, "valid": 10, "holdout": 4},
-            "round": {"train": 3, "valid": 1, "holdout": 2},
-            "explore": {
-                "temperatures": [400.0], "trajectories": 2, "steps": 60, "interval": 3, "coverage": 0.9,
-                "patience": 12, "lost": 100.0, "min_distance": 0.01,
-            },
-            "train": {"preset": "tiny", "epochs": 3},
-            "uncertainty": {"sketch_dim": 64},
-            "stop": {"rounds": 2},
-        },
-    ),
+        "train": {"preset": "tiny", "epochs": 3},
+        "uncertainty": {"sketch_dim": 64},
+        "stop": {"rounds": 2},
+    }),
 }  # fmt: skip
 
 
 def find_plan(preset: str) -> Plan:
     """The plan of that name."""
-    if preset not in PLANS:
-        raise InputError(f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
+    require(preset in PLANS, f"unknown preset {preset!r}: choose one of {', '.join(PLANS)}")
     return PLANS[preset]
 
 
@@ -89,12 +78,10 @@ class Entrant:
 
     @property
     def config(self) -> Path:
-        """The file."""
         return self.folder / f"{self.name}.yaml"
 
     @property
     def run_folder(self) -> Path:
-        """The run directory."""
         return self.folder / "runs" / self.name
 
     @property
@@ -117,16 +104,13 @@ def prepare_campaigns(plan: Plan, molecule: str, entrants: Sequence[Entrant]) ->
     for entrant in entrants:
         config = {"name": entrant.name, "seed": entrant.seed, "test": "test.xyz"} | plan.config
         config |= {"start": {"molecule": molecule, **plan.config["start"]}, "select": {"method": entrant.method}}
-        _write_once(entrant.config, yaml.safe_dump(config, sort_keys=False))
+        path, text = entrant.config, yaml.safe_dump(config, sort_keys=False)
+        same = not path.exists() or path.read_text() == text
+        require(same, f"{path.parent}: holds campaigns of another plan (see {path.name}); choose another folder")
+        write_text(path, text)
     test = entrants[0].folder / "test.xyz"
     if not test.exists():
         write_structures(test, _test_structures(plan, molecule))
-
-
-def _write_once(path: Path, text: str) -> None:
-    if path.exists() and path.read_text() != text:
-        raise InputError(f"{path.parent}: holds campaigns of another plan (see {path.name}); choose another folder")
-    write_atomically(path, lambda temporary: temporary.write_text(text))
 
 
 def _test_structures(plan: Plan, molecule: str) -> list[Atoms]:

@@ -20,7 +20,7 @@ class RoundSnapshot:
 
     files: RoundDirectory
     trajectories: tuple[TrajectoryRecord, ...] = ()
-    waves: Picks = field(default_factory=Picks)
+    picks: Sequence[Pick] = ()  # of all waves in order
     holdout: Holdout | None = None
     summary: RoundSummary | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -28,11 +28,6 @@ class RoundSnapshot:
     @property
     def number(self) -> int:
         return self.files.number
-
-    @property
-    def picks(self) -> list[Pick]:
-        """The picks of all waves in order."""
-        return self.waves.all
 
     @property
     def compared(self) -> Holdout | None:
@@ -68,26 +63,16 @@ def read_run(folder: str | Path) -> RunSnapshot:
     run = RunDirectory(Path(folder))
     about = run.record()
     # Labels are read last: a run that goes on meanwhile then never shows fewer labels than its rounds speak of.
-    rounds = tuple(
-        RoundSnapshot(
-            entry,
-            (entry.explored.read() or Explored()).trajectories,
-            entry.picks.read() or Picks(),
-            Holdout.read(entry.holdout),
-            entry.summary.read(),
-            entry.seconds(),
-        )
-        for entry in run.rounds()
-    )
-    return RunSnapshot(
-        run.path,
-        about,
-        rounds,
-        tuple(run.labels()),
-        tuple(run.failures()),
-        run.verdict.read(),
-        _last_change(run.path),
-    )
+    rounds = tuple(_read_round(entry) for entry in run.rounds())
+    labels = tuple(LabelRecord.read(path) for path in run.files.all_labels())
+    failures = tuple(run.files.failure(path.stem).get() for path in run.files.all_failures())
+    return RunSnapshot(run.path, about, rounds, labels, failures, run.verdict.read(), _last_change(run.path))
+
+
+def _read_round(entry: RoundDirectory) -> RoundSnapshot:
+    explored, picks = entry.explored.read() or Explored(), entry.picks.read() or Picks()
+    measured = Holdout.read(entry.holdout), entry.summary.read(), entry.seconds()
+    return RoundSnapshot(entry, explored.trajectories, picks.all, *measured)
 
 
 def _last_change(folder: Path) -> float:

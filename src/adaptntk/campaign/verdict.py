@@ -1,21 +1,9 @@
 """When a campaign may stop, and what it then says."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from adaptntk.campaign.config import Campaign
 from adaptntk.campaign.records import RoundSummary, Verdict
-
-Judge = Callable[[Campaign, RoundSummary], str | None]
-
-
-@dataclass(frozen=True)
-class StopRule:
-    """A reason to stop: its name, a headline for the report, and a function that says why in a sentence, or None."""
-
-    reason: str
-    headline: str
-    judge: Judge
 
 
 def target(config: Campaign, last: RoundSummary) -> str | None:
@@ -60,25 +48,23 @@ def rounds(config: Campaign, last: RoundSummary) -> str | None:
     return f"all {config.stop.rounds} rounds are done{missed}"
 
 
-# The target comes first: a campaign that reaches it with its last label has reached it.
-STOP_RULES = (
-    StopRule("target", "Target reached", target),
-    StopRule("information", "Little left to learn", information),
-    StopRule("candidates", "Nothing new found", candidates),
-    StopRule("budget", "Label budget spent", budget),
-    StopRule("rounds", "Planned rounds done", rounds),
-)
+# Each reason to stop with a headline for the report, and a function that says why in a sentence, or None. The target
+# comes first: a campaign that reaches it with its last label has reached it.
+STOP_RULES: dict[str, tuple[str, Callable[[Campaign, RoundSummary], str | None]]] = {
+    "target": ("Target reached", target),
+    "information": ("Little left to learn", information),
+    "candidates": ("Nothing new found", candidates),
+    "budget": ("Label budget spent", budget),
+    "rounds": ("Planned rounds done", rounds),
+}
 
 
-def judge(config: Campaign, history: Sequence[RoundSummary]) -> Verdict | None:
-    """The verdict after the last round of the history; None to go on."""
-    for rule in STOP_RULES:
-        text = rule.judge(config, history[-1])
-        if text is not None:
-            return Verdict(reason=rule.reason, text=text)
-    return None
+def judge(config: Campaign, last: RoundSummary) -> Verdict | None:
+    """The verdict after a round; None to go on."""
+    said = ((reason, why(config, last)) for reason, (_, why) in STOP_RULES.items())
+    return next((Verdict(reason=reason, text=text) for reason, text in said if text is not None), None)
 
 
 def headline(verdict: Verdict) -> str:
     """The verdict in three words."""
-    return {rule.reason: rule.headline for rule in STOP_RULES}.get(verdict.reason, verdict.reason)
+    return STOP_RULES[verdict.reason][0] if verdict.reason in STOP_RULES else verdict.reason

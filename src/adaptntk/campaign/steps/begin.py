@@ -8,7 +8,7 @@ from adaptntk.campaign.steps.label import label_random
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.data.xtb_md import build_molecule
-from adaptntk.errors import InputError
+from adaptntk.errors import require
 from adaptntk.labelers.record import GIVEN, Origin, Role
 from adaptntk.md.exploration import displaced, normal_modes
 
@@ -27,10 +27,9 @@ def begin(driver: Driver, here: RoundDirectory) -> None:
     for role in ROLES:
         label_random(driver, Origin(round=0, role=role, chosen_by="start", number=0), wanted[role], supply)
     had = {role: len(run.labelled(role)) for role in ROLES}
-    if had["train"] < 2 or had["valid"] < MINIMUM_STRUCTURES or had["holdout"] < 2:
-        raise InputError(
-            f"too few first structures could be labelled to begin with ({had}); see {run.files.quarantine} for why"
-        )
+    enough = had["train"] >= 2 and had["valid"] >= MINIMUM_STRUCTURES and had["holdout"] >= 2
+    message = f"too few first structures could be labelled to begin with ({had})"
+    require(enough, f"{message}; see {run.files.quarantine} for why")
 
 
 def _take_given(driver: Driver) -> None:

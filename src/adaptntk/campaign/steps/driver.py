@@ -1,9 +1,11 @@
 """What every step needs: the run directory, the configuration, and an executor that does the work."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,16 +20,17 @@ from adaptntk.progress import Progress, silent
 
 # Structures from which the random labels are drawn, for each one wanted: what fails is replaced.
 SPARE = 5
+Timer = Callable[[str], AbstractContextManager[None]]
 
 
+@dataclass(frozen=True)
 class Driver:
     """Sends work to an executor, and shows how it gets on."""
 
-    def __init__(self, run: RunDirectory, config: Campaign, executor: Executor, progress: Progress = silent) -> None:
-        self.run = run
-        self.config = config
-        self.executor = executor
-        self.progress = progress
+    run: RunDirectory
+    config: Campaign
+    executor: Executor
+    progress: Progress = silent
 
     def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """One piece of work."""
@@ -53,10 +56,8 @@ class Driver:
 
     def test_structures(self) -> list[Atoms]:
         """Labelled structures that the user set apart; often there are none."""
-        start = self.config.start
-        if self.config.test is None:
-            return []
-        return read_structures(self.config.test, start.energy_key, start.forces_key, labelled=True)
+        test, start = self.config.test, self.config.start
+        return [] if test is None else read_structures(test, start.energy_key, start.forces_key, labelled=True)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         return self.executor.submit(run_limited, self.config.threads, function, *arguments)
@@ -67,26 +68,19 @@ class Driver:
         return [future.result() for future in futures]
 
 
-class Clock:
-    """Sums the time of steps that come in turns."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+@contextmanager
+def timed(here: RoundDirectory) -> Iterator[Timer]:
+    """Sums the time of steps that come in turns, and writes it down once all of it is complete."""
+    seconds: dict[str, float] = defaultdict(float)
 
     @contextmanager
-    def of(self, step: str) -> Iterator[None]:
-        """Count what is done now as part of that step."""
+    def part_of(step: str) -> Iterator[None]:
         began = time.perf_counter()
         yield
-        self.seconds[step] = self.seconds.get(step, 0.0) + time.perf_counter() - began
+        seconds[step] += time.perf_counter() - began
 
-
-@contextmanager
-def timed(here: RoundDirectory) -> Iterator[Clock]:
-    """A clock whose times are written down once all that it timed is complete."""
-    clock = Clock()
-    yield clock
-    here.add_seconds(clock.seconds)
+    yield part_of
+    here.add_seconds(seconds)
 
 
 def marked(atoms: Atoms) -> Atoms:

@@ -1,56 +1,63 @@
-"""Labels of a round: some drawn at random, the others picked by the selection."""
+"""Labels of a round: some drawn at random, the others picked by the selection from a pool of candidates."""
 
+import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import torch
 from ase import Atoms
 
+from adaptntk.campaign.config import Campaign
 from adaptntk.campaign.layout import RoundDirectory, read_own
 from adaptntk.campaign.records import Pick, Picks
-from adaptntk.campaign.steps.driver import Clock, Driver, timed
-from adaptntk.campaign.steps.select import choose, pool_features
+from adaptntk.campaign.steps.driver import Driver, Timer, timed
+from adaptntk.campaign.steps.learn import load_ntk
+from adaptntk.core.blocks import TensorBlocks
+from adaptntk.core.posterior import sequential_variances
+from adaptntk.core.selection.problem import Constraints
+from adaptntk.core.selection.registry import select
 from adaptntk.data.structures import structure_hash
-from adaptntk.labelers.record import Origin, Role
+from adaptntk.labelers.record import GIVEN, Origin, Role
 
 log = logging.getLogger(__name__)
 
 DRAWN_AT_RANDOM: tuple[Role, ...] = ("valid", "holdout")
+# Structures whose features are computed in one job: the same for every executor, because rows differ in their last
+# digits with the structures they are computed beside.
+SHARD = 128
 
 
 def label_round(driver: Driver, here: RoundDirectory) -> None:
     """Choose a batch, label it, and replace what failed by the next best, until it is complete."""
-    with timed(here) as clock:
+    with timed(here) as step:
         supply = iter(read_own(here.random))
-        with clock.of("label"):
+        with step("label"):
             for role in DRAWN_AT_RANDOM:
                 origin = Origin(round=here.number, role=role, chosen_by="random", number=0)
                 label_random(driver, origin, getattr(driver.config.round, role), supply)
         pool = read_own(here.pool)
         if pool:
-            _label_picks(driver, here, pool, clock)
+            _label_picks(driver, here, pool, step)
 
 
 def label_random(driver: Driver, origin: Origin, wanted: int, supply: Iterator[Atoms]) -> None:
     """Label structures in the order in which they were drawn, until so many of this round and role are there."""
-    done = driver.run.given(origin.role) if origin.round == 0 else 0
-    taken = 0
+    had = [label.chosen_by == GIVEN and label.role == origin.role for label in driver.run.label_records()]
+    done, taken = sum(had) if origin.round == 0 else 0, itertools.count()
     while done < wanted:
-        part: list[Atoms] = []
-        for atoms in supply:
-            part.append(replace(origin, number=taken + len(part)).mark(atoms))
-            if len(part) == wanted - done:
-                break
+        drawn = itertools.islice(supply, wanted - done)
+        part = [replace(origin, number=next(taken)).mark(atoms) for atoms in drawn]
         if not part:
             log.warning("round %d: only %d of %d %s labels could be had", origin.round, done, wanted, origin.role)
             return
-        taken += len(part)
         driver.label(part)
         done += sum(driver.run.files.label(atoms.info["hash"]).exists() for atoms in part)
 
 
-def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], clock: Clock) -> None:
+def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], step: Timer) -> None:
     hashes = [structure_hash(atoms) for atoms in pool]
     place = {identity: index for index, identity in enumerate(hashes)}
     files, ntk = driver.run.files, driver.run.round(here.number - 1).ntk
@@ -58,7 +65,7 @@ def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], clock:
     features: np.ndarray | None = None
     while True:
         for wave in picks.waves:
-            with clock.of("label"):
+            with step("label"):
                 driver.label([_asked_for(pool[place[pick.hash]], pick, driver, here) for pick in wave.picks])
         labelled = [place[pick.hash] for pick in picks.all if files.label(pick.hash).exists()]
         settled = files.settled() | {pick.hash for pick in picks.all}
@@ -66,23 +73,50 @@ def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], clock:
         missing = min(driver.config.round.train - len(labelled), excluded.count(False))
         if missing <= 0:
             return
-        with clock.of("select"):
-            features = features if features is not None else pool_features(driver, ntk, pool)
+        with step("select"):
+            features = features if features is not None else _pool_features(driver, ntk, pool)
             seed = driver.seed(here.number, len(picks.waves))
             found = driver.do(choose, ntk, features, missing, excluded, labelled, driver.config, seed)
-        first = len(picks.all)
-        picks = picks.followed_by(
-            Pick(hashes[c.index], first + n, c.variance, c.information) for n, c in enumerate(found)
-        )
+        numbers = itertools.count(len(picks.all))
+        picks = picks.followed_by(Pick(hashes[index], next(numbers), *values) for index, *values in found)
         here.picks.write(picks)
 
 
 def _asked_for(atoms: Atoms, pick: Pick, driver: Driver, here: RoundDirectory) -> Atoms:
-    return Origin(
-        round=here.number,
-        role="train",
-        chosen_by=driver.config.select.method,
-        number=pick.number,
-        score=pick.score,
-        information=pick.information,
-    ).mark(atoms)
+    asked = Origin(round=here.number, role="train", chosen_by=driver.config.select.method, number=pick.number)
+    return replace(asked, score=pick.score, information=pick.information).mark(atoms)
+
+
+def _pool_features(driver: Driver, ntk: Path, pool: Sequence[Atoms]) -> np.ndarray:
+    """Feature blocks of all candidates, computed side by side."""
+    device = driver.config.execution.device
+    shards = [(ntk, pool[i : i + SHARD], device) for i in range(0, len(pool), SHARD)]
+    return np.concatenate(driver.map(shard_features, shards, "features"))
+
+
+def shard_features(ntk: Path, frames: Sequence[Atoms], device: str) -> np.ndarray:
+    """Feature blocks of a part of the pool: structures x rows x width."""
+    fitted = load_ntk(ntk, device)
+    assert fitted.features is not None
+    return fitted.features.extract(fitted.potential, frames, "pool").tensor.cpu().numpy()
+
+
+def choose(
+    ntk: Path, blocks: np.ndarray, count: int, excluded: list[bool], labelled: list[int], config: Campaign, seed: int
+) -> list[tuple[int, float, float]]:
+    """The next picks, given that some were picked and labelled already.
+
+    Of each its place in the pool, its U given all picks before it, and what its label is expected to tell.
+    """
+    fitted = load_ntk(ntk, config.execution.device)
+    features = fitted.features
+    assert features is not None
+    pool = TensorBlocks(torch.as_tensor(blocks, device=fitted.potential.device), features.blocks.asked)
+    if labelled:
+        features = features.condition(pool.tensor[labelled])
+    found = select(config.select.method, features.problem(pool, count, Constraints(excluded), seed))
+    # U given everything before the pick, whatever the rule maximises: what the label is expected to tell.
+    picks = TensorBlocks(pool.tensor[found.indices], pool.asked)
+    variances = sequential_variances(features.posterior, picks).tolist()
+    told = [float(np.log1p(variance / features.posterior.lam)) for variance in variances]
+    return list(zip(found.indices, variances, told, strict=True))
