@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adaptntk import verbs
-from adaptntk.data.rmd17 import load_rmd17
+from adaptntk.data.published import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.models.mace.family import TINY

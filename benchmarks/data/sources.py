@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ase import Atoms
 
-from adaptntk.data.rmd17 import load_rmd17
+from adaptntk.data.published import load_rmd17
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.errors import InputError

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from ase import Atoms
 
-from adaptntk.data.location import data_directory, data_file
+from adaptntk.data.published import data_directory, data_file
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import reference_energies
 from adaptntk.errors import InputError

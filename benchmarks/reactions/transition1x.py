@@ -14,7 +14,7 @@ import numpy as np
 from ase import Atoms
 from ase.formula import Formula
 
-from adaptntk.data.location import data_file
+from adaptntk.data.published import data_file
 from adaptntk.data.structures import ENERGY, FORCES, check_structure, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically

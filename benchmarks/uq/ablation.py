@@ -17,7 +17,7 @@ from torch import Tensor
 from adaptntk.core.metrics import spearman
 from adaptntk.core.posterior import RidgePath
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
-from adaptntk.data.rmd17 import load_rmd17
+from adaptntk.data.published import load_rmd17
 from adaptntk.data.splits import split_structures
 from adaptntk.evaluation import force_errors, summarise_errors
 from adaptntk.features.energy_gradients import EnergyGradients

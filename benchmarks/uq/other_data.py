@@ -8,7 +8,7 @@ from typing import Any
 from ase import Atoms
 
 from adaptntk.core.metrics import spearman
-from adaptntk.data.location import data_directory
+from adaptntk.data.published import data_directory
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import read_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md

@@ -1,13 +1,12 @@
 """All verbs in one application."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from adaptntk.cli import console
 from adaptntk.cli.command import add_command
 from adaptntk.verbs import config, data, demo, evaluate, fit, md, report, run, score, select, status, train
-from adaptntk.verbs.settings import Verb
 from adaptntk.version import __version__
 
 app = typer.Typer(
@@ -31,17 +30,16 @@ def common(
         raise typer.Exit
 
 
-def _add_group(name: str, help: str, members: list[Verb[Any, Any]]) -> None:
-    group = typer.Typer(help=help, no_args_is_help=True)
-    for verb in members:
-        add_command(group, verb)
-    app.add_typer(group, name=name)
-
-
 for verb in (train, fit, score, select, evaluate, md, run, status, report, demo):
     add_command(app, verb)
-_add_group("config", "The configuration of a campaign.", [config.template, config.schema, config.check])
-_add_group("data", "Make or convert labelled data sets.", [data.md, data.rmd17])
+for name, about, members in (
+    ("config", "The configuration of a campaign.", (config.template, config.schema, config.check)),
+    ("data", "Make or convert labelled data sets.", (data.md, data.rmd17)),
+):
+    group = typer.Typer(help=about, no_args_is_help=True)
+    for member in members:
+        add_command(group, member)
+    app.add_typer(group, name=name)
 
 
 def main() -> None:

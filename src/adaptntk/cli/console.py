@@ -10,14 +10,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress as Bar,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TimeElapsedColumn, TimeRemainingColumn
 
 from adaptntk.errors import AdaptNTKError
 
@@ -34,15 +27,8 @@ def show_progress(items: Iterable[Item], description: str, total: int) -> Iterat
     if not err.is_terminal:
         yield from _progress_lines(items, description, total)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=err, transient=True) as bar:
+    times = TimeElapsedColumn(), "left", TimeRemainingColumn()
+    with Bar("{task.description}", BarColumn(), MofNCompleteColumn(), *times, console=err, transient=True) as bar:
         yield from bar.track(items, total=total, description=description)
 
 

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ase.io
 import numpy as np
@@ -73,6 +74,9 @@ class Checks:
         self.check_file(np.array([structure_hash(atoms) for atoms in checked], dtype="S64"), checked[:20], path)
         return checked
 
+    def _places(self, atoms: Atoms) -> tuple[tuple[str, str, str, dict[str, Any]], ...]:
+        return ("energy", self.energy_key, ENERGY, atoms.info), ("forces", self.forces_key, FORCES, atoms.arrays)
+
     def _standardise_labels(self, atoms: Atoms, where: str) -> None:
         """Move the labels to the standard keys. ase hands the plain keys over in a calculator."""
         results = dict(atoms.calc.results) if atoms.calc is not None else {}
@@ -81,10 +85,7 @@ class Checks:
             # What the calculator held survives a later write, under its own name.
             holder = atoms.arrays if key in PER_ATOM else atoms.info
             holder.setdefault(key, np.asarray(value) if key in PER_ATOM else value)
-        for asked, standard, holder in (
-            (self.energy_key, ENERGY, atoms.info),
-            (self.forces_key, FORCES, atoms.arrays),
-        ):
+        for _, asked, standard, holder in self._places(atoms):
             if asked != standard:
                 # A label under the standard key that was not asked for is of another kind: it must not stand in.
                 holder.pop(standard, None)
@@ -101,10 +102,7 @@ class Checks:
 
     def _check_labelled(self, atoms: Atoms, where: str) -> None:
         keys, found = [], []
-        for kind, key, standard, holder in (
-            ("energy", self.energy_key, ENERGY, atoms.info),
-            ("forces", self.forces_key, FORCES, atoms.arrays),
-        ):
+        for kind, key, standard, holder in self._places(atoms):
             if standard not in holder:
                 keys.append(repr(key))
                 found += [f"--{kind}-key {n}" for n in (kind, f"REF_{kind}", f"dft_{kind}") if n in holder]
@@ -199,9 +197,8 @@ def check_structure(atoms: Atoms, where: str) -> None:
         raise InputError(f"{where}: periodic in {len(periodic)} directions without as many cell vectors; set Lattice")
     closest = close_pairs(atoms, FUSED)[2].min(initial=FUSED)
     if closest < FUSED:
-        raise InputError(
-            f"{where}: two atoms are {closest:.3f} Å apart; positions must be in Å (nm?) and atoms not fused"
-        )
+        why = "positions must be in Å (nm?) and atoms not fused"
+        raise InputError(f"{where}: two atoms are {closest:.3f} Å apart; {why}")
 
 
 def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
@@ -216,20 +213,16 @@ def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
         bonds += distance[bonded].tolist()
     low, typical, high = np.quantile(bonds or [0.0], [0.25, 0.5, 0.75])
     if 1.6 < typical < 2.3 and high - low < 0.3:
-        raise InputError(
-            f"{name}: hydrogen atoms are {typical:.2f} Å from their nearest neighbour; the positions look like Bohr, "
-            "convert them to Å"
-        )
+        found = f"hydrogen atoms are {typical:.2f} Å from their nearest neighbour"
+        raise InputError(f"{name}: {found}; the positions look like Bohr, convert them to Å")
 
 
 def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
     """Notice force labels that cannot be eV/Å because of their size."""
     typical = float(np.sqrt(np.mean(np.concatenate([f.ravel() for f in reference_forces(frames)]) ** 2)))
     if typical > 15.0:
-        raise InputError(
-            f"{name}: the root mean square force is {typical:.1f}, where eV/Å would give about 1; "
-            f"the labels look like kcal/mol/Å, convert them to eV and eV/Å"
-        )
+        found = f"the root mean square force is {typical:.1f}, where eV/Å would give about 1"
+        raise InputError(f"{name}: {found}; the labels look like kcal/mol/Å, convert them to eV and eV/Å")
 
 
 def _rounded(values: NDArray[np.float64]) -> bytes:

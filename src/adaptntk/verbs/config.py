@@ -12,8 +12,6 @@ from adaptntk.verbs.shared import CampaignFile
 
 
 class TextSettings(Settings):
-    """Where a text goes."""
-
     output: Path | None = option("File to write; shown when not given.", None, short="-o")
 
     def give(self, text: str) -> "TextReport":

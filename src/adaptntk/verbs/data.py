@@ -45,16 +45,12 @@ class SplitSettings(Seed):
 
 
 class MDDataSettings(SplitSettings):
-    """A simulation of one molecule."""
-
     molecule: str = argument("ethanol, benzene, ... or a name of ASE's G2 collection.", "ethanol")
     temperature: float = option("In K.", 500.0)
     interval: int = option("MD steps of 0.5 fs between frames.", 20)
 
 
 class RMD17Settings(SplitSettings):
-    """A molecule of the revised MD17 data set."""
-
     molecule: str = argument("aspirin, naphthalene, ...")
     train: int = _size("train", 1000)
     valid: int = _size("valid", 100)
@@ -86,7 +82,7 @@ def md(settings: MDDataSettings, show: Show) -> SplitReport:
 @verb(RMD17Settings)
 def rmd17(settings: RMD17Settings, show: Show) -> SplitReport:
     """Convert a molecule of the revised MD17 data set to eV and split it."""
-    from adaptntk.data.rmd17 import load_rmd17
+    from adaptntk.data.published import load_rmd17
 
     check_folder(settings.output)
     return settings.write(load_rmd17(settings.molecule, settings.data_dir))

@@ -12,8 +12,6 @@ from adaptntk.verbs.shared import Device
 
 
 class DemoSettings(Device):
-    """How large the demonstration is."""
-
     output: Path = option("Folder to write to.", Path("demo"), short="-o")
     molecule: str = option("Any molecule that adaptntk data md can build.", "ethanol")
     preset: str = option("cpu, or smoke for a quick look.", "cpu")

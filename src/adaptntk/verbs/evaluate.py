@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class EvaluateSettings(FittedFile, BatchSize, Seed):
-    """What is evaluated, and on what."""
-
     test: Path = argument("Labelled structures outside the training set.")
     output: Path = option("Folder for the report.", short="-o")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class SimulationSettings(FittedFile, Seed):
-    """Which trajectories, and when they end."""
-
     start: Path = argument("Structures to start from (extxyz).")
     output: Path = option("The extxyz file to write.", short="-o")
     temperature: tuple[float, ...] = option("Of the thermostat, K; repeatable. 300 by default.", ())

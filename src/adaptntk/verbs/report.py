@@ -11,15 +11,11 @@ from adaptntk.verbs.shared import RunFolder
 
 
 class ReportSettings(RunFolder):
-    """Which campaigns the page is about."""
-
     beside: tuple[Path, ...] = option("Another campaign to draw into the learning curve; may be repeated.", ())
     output: Path | None = option("The page; report.html in the folder by default.", None, short="-o")
 
 
 class PageReport(NamedTuple):
-    """The page that was written."""
-
     path: Path
 
     def lines(self) -> Iterable[str]:

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 
 class RunSettings(CampaignFile, Workers):
-    """Which campaign, and where it runs."""
-
     resume: bool = option("Go on with a campaign that was begun.", False)
     output: Path | None = option("The run directory, instead of the file's.", None, short="-o")
     executor: str | None = option("serial, local or dask, instead of the file's.", None)
@@ -22,8 +20,6 @@ class RunSettings(CampaignFile, Workers):
 
 
 class RunReport(NamedTuple):
-    """Where everything is, and why the campaign ended."""
-
     folder: Path
     verdict: "Verdict"
 

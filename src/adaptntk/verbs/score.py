@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class ScoreSettings(FittedFile, Coverage, Store):
-    """What is scored."""
-
     structures: Path = argument("Structures to score (extxyz).")
     output: Path = option("The extxyz file to write.", short="-o")
 

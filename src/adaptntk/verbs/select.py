@@ -25,8 +25,6 @@ _LARGEST_MAP = 20_000
 
 
 class SelectSettings(FittedFile, Coverage, Seed, Store):
-    """From what is selected, how much and how."""
-
     pool: Path = argument("Candidate structures (extxyz).")
     output: Path = option("The extxyz file to write.", short="-o")
     count: int = option("How many structures to pick.", 50, short="-n")

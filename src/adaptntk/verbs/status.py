@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 
 class StatusReport(NamedTuple):
-    """Where a campaign stands."""
-
     status: "Status"
 
     def lines(self) -> Iterable[Any]:

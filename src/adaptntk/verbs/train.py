@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 
 
 class TrainSettings(LabelNames, Device, Seed):
-    """Files and recipe of a training."""
-
     train: Path = option("Labelled training structures (extxyz).")
     valid: Path = option("Labelled validation structures.")
     output: Path = option("The .model file to write.", short="-o")
@@ -55,8 +53,6 @@ class TrainSettings(LabelNames, Device, Seed):
 
 
 class TrainReport(NamedTuple):
-    """The network that was written, and how good it is."""
-
     trained: "Trained"
     output: Path
 

@@ -1,21 +1,37 @@
-"""The revised MD17 data set: ten small molecules, PBE/def2-SVP, 100,000 frames each."""
+"""Published data sets: where they are looked for, and the revised MD17 set of ten molecules, PBE/def2-SVP."""
 
+import os
 import zipfile
 from pathlib import Path
 
 import numpy as np
 from ase import Atoms, units
+from platformdirs import user_cache_path
 
-from adaptntk.data.location import data_file
 from adaptntk.data.structures import ENERGY, FORCES, check_structure
 from adaptntk.errors import InputError
 
+VARIABLE = "ADAPTNTK_DATA"
 MOLECULES = [
     "aspirin", "azobenzene", "benzene", "ethanol", "malonaldehyde", "naphthalene", "paracetamol", "salicylic",
     "toluene", "uracil",
 ]  # fmt: skip
 PUBLISHED = "'Revised MD17 dataset' by Christensen and von Lilienfeld, figshare, doi 10.6084/m9.figshare.12672038"
 KEYS = ("nuclear_charges", "coords", "energies", "forces")
+
+
+def data_directory(given: str | Path | None = None) -> Path:
+    """``given``, else the environment variable ADAPTNTK_DATA, else a folder in the user's cache."""
+    return Path(given or os.environ.get(VARIABLE) or user_cache_path("adaptntk") / "data")
+
+
+def data_file(relative: str, published: str, given: str | Path | None = None) -> Path:
+    """Path of a data file; when it is missing, say where it is published and where to put it."""
+    path = data_directory(given) / relative
+    if not path.is_file():
+        where = f"put it there, or point --data-dir or {VARIABLE} to the folder that holds {relative}"
+        raise InputError(f"{path}: not found. It is published as {published}; {where}")
+    return path
 
 
 def load_rmd17(molecule: str, data_dir: str | Path | None = None) -> list[Atoms]:

@@ -1,8 +1,9 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from adaptntk.data.location import data_directory
-from adaptntk.data.rmd17 import load_rmd17
+from adaptntk.data.published import data_directory, data_file, load_rmd17
 from adaptntk.data.structures import ENERGY, FORCES
 from adaptntk.errors import InputError
 
@@ -48,16 +49,21 @@ def test_wrong_files(tmp_path):
         load_rmd17("aspirin", tmp_path)
 
 
-def test_data_directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("ADAPTNTK_DATA", str(tmp_path / "a"))
-    assert data_directory() == tmp_path / "a"
-    assert data_directory(tmp_path / "b") == tmp_path / "b"
+def test_the_published_file(real_data):
+    frames = load_rmd17("aspirin", real_data)
+    assert len(frames[0]) == 21
+    assert 0.5 < np.std(np.concatenate([a.arrays[FORCES] for a in frames[:50]])) < 2.0
+
+
+def test_the_folder_that_is_named_goes_before_the_variable_and_that_before_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ADAPTNTK_DATA", "/data")
+    assert data_directory(tmp_path) == tmp_path
+    assert data_directory() == Path("/data")
     monkeypatch.delenv("ADAPTNTK_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert data_directory() == tmp_path / "adaptntk" / "data"
 
 
-def test_the_published_file(real_data):
-    frames = load_rmd17("aspirin", real_data)
-    assert len(frames[0]) == 21
-    assert 0.5 < np.std(np.concatenate([a.arrays[FORCES] for a in frames[:50]])) < 2.0
+def test_a_missing_file_says_where_it_is_published(tmp_path):
+    with pytest.raises(InputError, match=r"rmd17/a\.npz: not found. It is published as X"):
+        data_file("rmd17/a.npz", "X", tmp_path)
