@@ -2,12 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from adaptntk.campaign.layout import ROLES
 from adaptntk.campaign.snapshot import RunSnapshot, all_tested
@@ -19,8 +17,7 @@ from adaptntk.report.viewer import build_viewer
 from adaptntk.version import __version__
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """One number of the headline: what it is, its value with unit, and a remark."""
 
     name: str
@@ -44,15 +41,15 @@ def campaign_page(run: RunSnapshot, beside: Sequence[RunSnapshot] = (), max_stru
         headline=headline(run),
         facts=facts(run),
         tested=all_tested(runs),
-        learning_curve=_safe(figures.learning_curves(runs, names)),
+        learning_curve=figures.learning_curves(runs, names),
         runs=tables.runs_table(runs, names) if beside else None,
-        uncertainty=_safe(figures.uncertainty_panels(drawn)),
+        uncertainty=figures.uncertainty_panels(drawn),
         uncertainty_rounds=drawn,
         uncertainty_table=tables.uncertainty_table(run.rounds),
         shares=tables.label_shares(run),
         explorations=tables.exploration_table(run),
-        information=_safe(figures.information_panel(run.rounds)),
-        times=_safe(figures.time_panel(run.rounds)),
+        information=figures.information_panel(run.rounds),
+        times=figures.time_panel(run.rounds),
         time_table=tables.time_table(run),
         label_cost=label_cost(run),
         rounds=tables.rounds_table(run),
@@ -65,10 +62,7 @@ def campaign_page(run: RunSnapshot, beside: Sequence[RunSnapshot] = (), max_stru
 def run_names(runs: Sequence[RunSnapshot]) -> list[str]:
     """Names for a legend: those of the runs, with the folder where two runs have the same."""
     names = [run.name for run in runs]
-    return [
-        name if names.count(name) == 1 else f"{name} ({run.folder.resolve().name})"
-        for run, name in zip(runs, names, strict=True)
-    ]
+    return [run.name if names.count(run.name) == 1 else f"{run.name} ({run.folder.resolve().name})" for run in runs]
 
 
 def headline(run: RunSnapshot) -> dict[str, Any]:
@@ -77,11 +71,8 @@ def headline(run: RunSnapshot) -> dict[str, Any]:
         return {"stopped": True, "short": verdict_headline(run.verdict), "text": run.verdict.text}
     text = progress_of(run).text
     written = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(run.changed))
-    return {
-        "stopped": False,
-        "short": "Not finished",
-        "text": f"{text[0].upper()}{text[1:]}. The newest file was written on {written}.",
-    }
+    text = f"{text[0].upper()}{text[1:]}. The newest file was written on {written}."
+    return {"stopped": False, "short": "Not finished", "text": text}
 
 
 def begun(run: RunSnapshot) -> str:
@@ -124,7 +115,3 @@ def label_cost(run: RunSnapshot) -> str | None:
     total, mean, longest = (tables.duration(x) for x in (sum(seconds), sum(seconds) / len(seconds), max(seconds)))
     text = f"{len(seconds):,} labels took {total} of computing, {mean} each on average and {longest} at most"
     return f"{text}; failed attempts took {tables.duration(lost)}." if run.quarantine else f"{text}."
-
-
-def _safe(svg: str | None) -> Markup | None:
-    return None if svg is None else Markup(svg)

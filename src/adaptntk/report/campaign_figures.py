@@ -5,66 +5,54 @@ from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from adaptntk.campaign.layout import STEPS
 from adaptntk.campaign.records import ErrorRecord
 from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.core.metrics import calibration_bins
 from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS, Array
 
 RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
-STEP_COLOURS = {
-    "explore": "#4477AA",
-    "select": "#66CCEE",
-    "label": "#CCBB44",
-    "train": "#AA3377",
-    "evaluate": "#999999",
-}
+STEP_COLOURS = dict(zip(STEPS, ("#4477AA", "#66CCEE", "#CCBB44", "#AA3377", "#999999"), strict=True))
 MAX_PANELS = 4
 STYLE = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10.5,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "svg.fonttype": "path",
+    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10.5, "axes.grid": True,
+    "grid.alpha": 0.25, "grid.linewidth": 0.6, "legend.frameon": False, "svg.fonttype": "path",
     "svg.hashsalt": "adaptntk",  # the same figure gives the same text
-}
+}  # fmt: skip
 
 
-def learning_curves(runs: Sequence[RunSnapshot], names: Sequence[str]) -> str | None:
+def learning_curves(runs: Sequence[RunSnapshot], names: Sequence[str]) -> Markup | None:
     """Force RMSE with its interval against labels spent; the first run is the one of the report."""
+    tested = all_tested(runs)
+    curves = [_points(run, tested) for run in runs]
+    if not any(curves):
+        return None
+    target = (runs[0].about.config.get("stop") or {}).get("force_rmse")
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10.5, 4.4), layout="constrained")
         axes = figure.subplots()
-        pairs = enumerate(zip(runs, names, strict=True))
-        tested = all_tested(runs)
-        drawn = [_learning_curve(axes, _points(run, tested), name, number) for number, (run, name) in pairs]
-        if not any(drawn):
-            return None
-        target = (runs[0].about.config.get("stop") or {}).get("force_rmse")
+        for number, (points, name) in enumerate(zip(curves, names, strict=True)):
+            if points:
+                _learning_curve(axes, points, name, number)
         if target:
             axes.axhline(1000 * target, linestyle="--", linewidth=1, color=NEUTRAL, label="target", zorder=1)
-        axes.set_xlabel("labels spent (training, validation and hold-out)")
         where = "test structures" if tested else "hold-out structures"
-        axes.set_ylabel(f"force RMSE on {where} (meV/Å)")
+        axes.set(xlabel="labels spent (training, validation and hold-out)", ylabel=f"force RMSE on {where} (meV/Å)")
         if len(runs) > 1 or target:
             axes.legend()
-        points = [point for run in runs for point in _points(run, tested)]
+        points = [point for curve in curves for point in curve]
         levels = [1000 * level for _, errors in points for level in (errors.force_rmse_low, errors.force_rmse_high)]
         _sensible_scale(axes, "x", [spent for spent, _ in points])
         _sensible_scale(axes, "y", [*levels, *([1000 * target] if target else [])])
         return to_svg(figure)
 
 
-def _learning_curve(axes: Axes, points: list[tuple[int, ErrorRecord]], name: str, number: int) -> bool:
-    if not points:
-        return False
+def _learning_curve(axes: Axes, points: list[tuple[int, ErrorRecord]], name: str, number: int) -> None:
     labels = [spent for spent, _ in points]
     low, middle, high = 1000 * np.array([(e.force_rmse_low, e.force_rmse, e.force_rmse_high) for _, e in points]).T
     whiskers = np.maximum(0, [middle - low, high - middle])
@@ -72,7 +60,6 @@ def _learning_curve(axes: Axes, points: list[tuple[int, ErrorRecord]], name: str
         labels, middle, whiskers, fmt="o-", markersize=5, capsize=3, color=RUN_COLOURS[number % len(RUN_COLOURS)],
         linewidth=2 if number == 0 else 1.3, label=name, zorder=3 if number == 0 else 2,
     )  # fmt: skip
-    return True
 
 
 def _points(run: RunSnapshot, tested: bool) -> list[tuple[int, ErrorRecord]]:
@@ -84,14 +71,12 @@ def _points(run: RunSnapshot, tested: bool) -> list[tuple[int, ErrorRecord]]:
 def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     """Logarithmic where values span more than a factor of two, and from zero where they do not."""
     axis = axes.xaxis if which == "x" else axes.yaxis
-    set_scale, set_limits = (axes.set_xscale, axes.set_xlim) if which == "x" else (axes.set_yscale, axes.set_ylim)
     low, high = min(values), max(values)
     if low <= 0 or high < 2 * low:
         if which == "y":
-            set_limits(0, 1.1 * high)
+            axes.set_ylim(0, 1.1 * high)
         return
-    set_scale("log")
-    set_limits(low / 1.15, high * 1.15)
+    axes.set(**{f"{which}scale": "log", f"{which}lim": (low / 1.15, high * 1.15)})
     ratio = high / low
     steps = (1, 2, 5) if ratio > 8 else (1, 1.5, 2, 3, 4, 5, 7) if ratio > 3 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
     axis.set_major_locator(LogLocator(subs=steps))
@@ -107,7 +92,7 @@ def rounds_to_draw(rounds: Sequence[RoundSnapshot]) -> list[RoundSnapshot]:
     return [usable[i] for i in np.linspace(0, len(usable) - 1, MAX_PANELS).round().astype(int)]
 
 
-def uncertainty_panels(rounds: Sequence[RoundSnapshot]) -> str | None:
+def uncertainty_panels(rounds: Sequence[RoundSnapshot]) -> Markup | None:
     """Error against uncertainty of each hold-out structure, and observed against predicted in bins, for each round."""
     if not rounds:
         return None
@@ -123,12 +108,10 @@ def uncertainty_panels(rounds: Sequence[RoundSnapshot]) -> str | None:
             upper.scatter(sigma, error, s=14, alpha=0.6, color=POINTS, linewidths=0)
             _diagonal(upper, limits, f"round {entry.number}: {len(sigma)} structures")
             _reliability(lower, sigma, error, limits)
+            upper.set_xlabel("uncertainty (meV/Å)")
+            lower.set_xlabel("predicted for the bin (meV/Å)")
         panels[0, 0].set_ylabel("true force error (meV/Å)")
         panels[1, 0].set_ylabel("observed RMSE of the bin (meV/Å)")
-        for axes in panels[0]:
-            axes.set_xlabel("uncertainty (meV/Å)")
-        for axes in panels[1]:
-            axes.set_xlabel("predicted for the bin (meV/Å)")
         return to_svg(figure)
 
 
@@ -161,14 +144,11 @@ def _diagonal(axes: Axes, limits: tuple[float, float], title: str) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def information_panel(rounds: Sequence[RoundSnapshot]) -> str | None:
+def information_panel(rounds: Sequence[RoundSnapshot]) -> Markup | None:
     """What each pick was expected to add when it was chosen, and the mean over the labels of a round."""
     picked = [entry for entry in rounds if entry.picks]
-    means = [
-        (entry.number, entry.summary.information_per_label)
-        for entry in rounds
-        if entry.summary is not None and entry.summary.information_per_label is not None
-    ]
+    told = {entry.number: entry.summary.information_per_label for entry in rounds if entry.summary is not None}
+    means = {number: mean for number, mean in told.items() if mean is not None}
     if not picked and not means:
         return None
     with matplotlib.rc_context(STYLE):
@@ -179,21 +159,17 @@ def information_panel(rounds: Sequence[RoundSnapshot]) -> str | None:
             spread = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else [0.0]
             axes.plot(entry.number + np.array(spread), values, ".", color=POINTS, alpha=0.6)
         axes.plot([], [], ".", color=POINTS, label="one pick, in order of picking")
-        axes.hlines(
-            [mean for _, mean in means],
-            [number - 0.25 for number, _ in means],
-            [number + 0.25 for number, _ in means],
-            color=ACCENT, linewidth=2, label="mean per label",
-        )  # fmt: skip
+        left, right = ([number + shift for number in means] for shift in (-0.25, 0.25))
+        axes.hlines(list(means.values()), left, right, color=ACCENT, linewidth=2, label="mean per label")
         axes.legend()
-        numbers = {entry.number for entry in picked} | {number for number, _ in means}
+        numbers = {entry.number for entry in picked} | means.keys()
         axes.set(xlabel="round", ylabel="log(1 + U/λ), no unit", xlim=(min(numbers) - 0.6, max(numbers) + 0.6))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         return to_svg(figure)
 
 
-def time_panel(rounds: Sequence[RoundSnapshot]) -> str | None:
+def time_panel(rounds: Sequence[RoundSnapshot]) -> Markup | None:
     """Time of each step of each round, as stacked bars."""
     timed = [entry for entry in rounds if entry.seconds]
     if not timed:
@@ -218,10 +194,10 @@ def time_panel(rounds: Sequence[RoundSnapshot]) -> str | None:
         return to_svg(figure)
 
 
-def to_svg(figure: Figure) -> str:
+def to_svg(figure: Figure) -> Markup:
     """The element alone: without the XML heading and metadata, and as wide as the page allows."""
     buffer = io.StringIO()
     nothing = {"Creator": None, "Date": None, "Format": None, "Type": None}
     figure.savefig(buffer, format="svg", metadata=nothing, transparent=True)
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return Markup(text[text.index("<svg") :])

@@ -1,26 +1,27 @@
 """Tables of a campaign as text with units: the same in the terminal and in the report."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from adaptntk.campaign.layout import ROLES
-from adaptntk.campaign.records import ErrorRecord
+from adaptntk.campaign.records import ErrorRecord, RoundSummary
 from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.core.metrics import calibration_bins
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
+Row = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A heading and rows of the same length."""
 
-    heading: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    heading: Row
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -32,45 +33,28 @@ class Share:
     percent: float
 
 
+# What is told of a finished round.
+COLUMNS: dict[str, Callable[[RoundSummary], str]] = {
+    "labels spent": lambda done: f"{done.labels_spent:,}",
+    "training / validation / hold-out": lambda done: " / ".join(f"{getattr(done.labels, role):,}" for role in ROLES),
+    "failed": lambda done: f"{done.labels.quarantined:,}",
+    "force RMSE (meV/Å)": lambda done: force_error(done.errors),
+    "99th percentile (meV/Å)": lambda done: milli(done.errors.force_rmse_p99),
+    "energy MAE (meV/atom)": lambda done: milli(done.errors.energy_mae_per_atom, "{:.2f}"),
+    "Spearman": lambda done: number(done.spearman, "{:.2f}"),
+    "information per label": lambda done: number(done.information_per_label, "{:.2f}"),
+}
+
+
 def rounds_table(run: RunSnapshot) -> Table:
     """One line per round: labels, errors, ranking, information, time."""
-    heading = (
-        "round", "labels spent", "training / validation / hold-out", "failed", "force RMSE (meV/Å)",
-        "99th percentile (meV/Å)", "energy MAE (meV/atom)", "Spearman", "information per label", "time",
-    )  # fmt: skip
-    return Table(heading, tuple(_round_row(entry) for entry in run.rounds))
+    return Table(("round", *COLUMNS, "time"), tuple(round_row(entry, COLUMNS) for entry in run.rounds))
 
 
-def _round_row(entry: RoundSnapshot) -> tuple[str, ...]:
-    summary, spent = entry.summary, _total(entry)
-    if summary is None:
-        return (str(entry.number), *[NOTHING] * 8, spent)
-    labels, errors = summary.labels, summary.errors
-    return (
-        str(entry.number),
-        f"{summary.labels_spent:,}",
-        f"{labels.train:,} / {labels.valid:,} / {labels.holdout:,}",
-        f"{labels.quarantined:,}",
-        force_error(errors),
-        milli(errors.force_rmse_p99),
-        milli(errors.energy_mae_per_atom, "{:.2f}"),
-        number(summary.spearman, "{:.2f}"),
-        number(summary.information_per_label, "{:.2f}"),
-        spent,
-    )
-
-
-def status_row(entry: RoundSnapshot, state: str) -> tuple[str, ...]:
-    """The same in fewer words, for the terminal."""
-    summary, spent = entry.summary, _total(entry)
-    if summary is None:
-        return (str(entry.number), *[NOTHING] * 3, spent, state)
-    told = number(summary.information_per_label, "{:.2f}")
-    return (str(entry.number), f"{summary.labels_spent:,}", force_error(summary.errors), told, spent, state)
-
-
-def _total(entry: RoundSnapshot) -> str:
-    return duration(sum(entry.seconds.values())) if entry.seconds else NOTHING
+def round_row(entry: RoundSnapshot, columns: Iterable[str]) -> Row:
+    """The number of a round, some of the columns, and the time."""
+    cells = (NOTHING if entry.summary is None else COLUMNS[name](entry.summary) for name in columns)
+    return (str(entry.number), *cells, duration(sum(entry.seconds.values()) if entry.seconds else None))
 
 
 def force_error(errors: ErrorRecord) -> str:
@@ -84,55 +68,31 @@ def uncertainty_table(rounds: Iterable[RoundSnapshot]) -> Table:
         "round", "hold-out structures", "Spearman", "predicted RMSE (meV/Å)", "observed RMSE (meV/Å)",
         "observed / predicted", "errors below their bound",
     )  # fmt: skip
-    rows = []
-    for entry in rounds:
-        holdout = entry.compared
-        if holdout is None:
-            continue
-        known = np.isfinite(holdout.forces_uncertainty)
-        error = holdout.force_error[known]
-        (predicted,), (observed,) = calibration_bins(holdout.forces_uncertainty[known], error, 1)
-        rows.append(
-            (
-                str(entry.number),
-                f"{known.sum():,}",
-                number(entry.summary.spearman if entry.summary else None, "{:.2f}"),
-                milli(predicted),
-                milli(observed),
-                f"{observed / predicted:.2f}" if predicted > 0 else NOTHING,
-                _below_bound(error, holdout.forces_error_bound[known]),
-            )
-        )
-    return Table(heading, tuple(rows))
+    return Table(heading, tuple(_uncertainty_row(entry) for entry in rounds if entry.compared is not None))
 
 
-def _below_bound(error: np.ndarray, bound: np.ndarray) -> str:
-    known = np.isfinite(bound)
-    if not known.any():
-        return NOTHING
-    below = int((error[known] <= bound[known]).sum())
-    return f"{below} of {known.sum()} ({100 * below / known.sum():.0f} %)"
+def _uncertainty_row(entry: RoundSnapshot) -> Row:
+    holdout = entry.compared
+    assert holdout is not None
+    known = np.isfinite(holdout.forces_uncertainty)
+    error, bound = holdout.force_error[known], holdout.forces_error_bound[known]
+    (predicted,), (observed,) = calibration_bins(holdout.forces_uncertainty[known], error, 1)
+    ranking = number(entry.summary.spearman if entry.summary else None, "{:.2f}")
+    ratio = f"{observed / predicted:.2f}" if predicted > 0 else NOTHING
+    bounds = np.isfinite(bound).sum()
+    below = int((error <= bound)[np.isfinite(bound)].sum())
+    kept = f"{below} of {bounds} ({100 * below / bounds:.0f} %)" if bounds else NOTHING
+    return (str(entry.number), f"{known.sum():,}", ranking, milli(predicted), milli(observed), ratio, kept)
 
 
 def time_table(run: RunSnapshot) -> Table:
     """Time of each step of each round, and their sums."""
-    timed = [entry for entry in run.rounds if entry.seconds]
-    steps = steps_of(timed)
-    rows = [
-        (
-            str(entry.number),
-            *(_seconds(entry.seconds.get(step)) for step in steps),
-            duration(sum(entry.seconds.values())),
-        )
-        for entry in timed
-    ]
-    sums = [sum(entry.seconds.get(step, 0.0) for entry in timed) for step in steps]
-    rows.append(("all", *(duration(value) for value in sums), duration(total_seconds(run))))
+    timed = {str(entry.number): entry.seconds for entry in run.rounds if entry.seconds}
+    steps = steps_of(run.rounds)
+    rows = [(name, *map(duration, map(of.get, steps)), duration(sum(of.values()))) for name, of in timed.items()]
+    sums = (sum(seconds.get(step, 0.0) for seconds in timed.values()) for step in steps)
+    rows.append(("all", *map(duration, sums), duration(total_seconds(run))))
     return Table(("round", *steps, "sum"), tuple(rows))
-
-
-def _seconds(value: float | None) -> str:
-    return NOTHING if value is None else duration(value)
 
 
 def total_seconds(run: RunSnapshot) -> float:
@@ -164,47 +124,34 @@ def label_shares(run: RunSnapshot) -> dict[str, list[Share]]:
     def end(label_round: int, trajectory: str | None) -> str:
         if trajectory is None or label_round == 0:  # the first ones are displaced starts
             return "not from an exploration"
-        if (label_round, trajectory) not in ends:
-            return "exploration not recorded"
-        return ends[label_round, trajectory] or "ran to its planned end"
+        return ends.get((label_round, trajectory), "exploration not recorded") or "ran to its planned end"
 
-    counts = {
-        "By role": Counter(ROLES[label.role] for label in run.labels),
-        "By who chose it": Counter(label.chosen_by for label in run.labels),
-        "By temperature of the dynamics": Counter(
-            "not from dynamics" if label.temperature is None else f"{label.temperature:g} K" for label in run.labels
-        ),
-        "By what ended its trajectory": Counter(end(label.round, label.trajectory) for label in run.labels),
-        "By trajectory": Counter(label.trajectory or "not from an exploration" for label in run.labels),
+    temperatures = [label.temperature for label in run.labels]
+    names = {
+        "By role": (ROLES[label.role] for label in run.labels),
+        "By who chose it": (label.chosen_by for label in run.labels),
+        "By temperature of the dynamics": ("not from dynamics" if t is None else f"{t:g} K" for t in temperatures),
+        "By what ended its trajectory": (end(label.round, label.trajectory) for label in run.labels),
+        "By trajectory": (label.trajectory or "not from an exploration" for label in run.labels),
     }
-    return {title: _shares(counter, MAX_TRAJECTORIES) for title, counter in counts.items()}
+    return {title: _shares(Counter(found).most_common(), len(run.labels)) for title, found in names.items()}
 
 
-def _shares(counter: Counter[str], most: int) -> list[Share]:
-    total = sum(counter.values())
-    ordered = counter.most_common()
-    if len(ordered) > most:
-        rest = ordered[most - 1 :]
-        ordered = [*ordered[: most - 1], (f"{len(rest)} others", sum(count for _, count in rest))]
-    return [Share(name, count, 100 * count / total) for name, count in ordered]
+def _shares(counts: list[tuple[str, int]], total: int) -> list[Share]:
+    if len(counts) > MAX_TRAJECTORIES:
+        rest = counts[MAX_TRAJECTORIES - 1 :]
+        counts = [*counts[: MAX_TRAJECTORIES - 1], (f"{len(rest)} others", sum(count for _, count in rest))]
+    return [Share(name, count, 100 * count / total) for name, count in counts]
 
 
 def exploration_table(run: RunSnapshot) -> Table:
     """Each trajectory of each round, with what ended it."""
     heading = ("round", "trajectory", "temperature (K)", "MD steps", "frames kept", "ended by", "because")
     rows = tuple(
-        (
-            str(entry.number),
-            t.name,
-            number(t.temperature, "{:g}"),
-            f"{t.steps:,}",
-            f"{t.frames:,}",
-            t.stopped_by or "planned end",
-            t.reason or NOTHING,
-        )
-        for entry in run.rounds
-        for t in entry.trajectories
-    )
+        (str(entry.number), t.name, f"{t.temperature:g}", f"{t.steps:,}", f"{t.frames:,}",
+         t.stopped_by or "planned end", t.reason or NOTHING)
+        for entry in run.rounds for t in entry.trajectories
+    )  # fmt: skip
     return Table(heading, rows)
 
 
@@ -213,22 +160,18 @@ def number(value: float | None, form: str) -> str:
     return NOTHING if value is None else form.format(value)
 
 
-def milli(value: float | None, form: str | None = None) -> str:
+def milli(value: float, form: str | None = None) -> str:
     """From eV to meV, with three digits."""
-    if value is None:
-        return NOTHING
     value = 1000 * value
     return (form or ("{:.0f}" if value >= 100 else "{:.1f}" if value >= 10 else "{:.2f}")).format(value)
 
 
-def duration(seconds: float) -> str:
-    """12 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
+def duration(seconds: float | None) -> str:
+    """12 s, 3 min 20 s, 2 h 5 min; a dash where nothing was timed."""
+    if seconds is None:
+        return NOTHING
     if seconds < 100:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min"
+    hours, left = divmod(minutes, 60)
+    return f"{hours:,} h {left} min" if hours else f"{minutes} min {rest} s"

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
@@ -62,10 +63,8 @@ def scatter_panel(axes: Axes, sigma: Array, error: Array, spearman: float) -> No
     limits = [low, 1.1 * max(sigma.max(), error.max())]
     axes.scatter(sigma, np.maximum(error, low), s=7, alpha=0.45, color=POINTS, linewidths=0)
     axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1, label="y = x")
-    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits)
-    axes.set_xlabel("predicted uncertainty σ (eV/Å)")
-    axes.set_ylabel("true force RMSE (eV/Å)")
-    axes.set_title("Uncertainty against error")
+    axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, title="Uncertainty against error")
+    axes.set(xlabel="predicted uncertainty σ (eV/Å)", ylabel="true force RMSE (eV/Å)")
     axes.text(0.05, 0.93, f"Spearman {spearman:.2f}", transform=axes.transAxes, va="top")
     axes.legend(loc="lower right", frameon=False)
     plain_log_ticks(axes)
@@ -78,10 +77,8 @@ def reliability_panel(axes: Axes, sigma: Array, error: Array, summary: dict[str,
     limits = [0.9 * min(rmv.min(), rmse.min()), 1.1 * max(rmv.max(), rmse.max())]
     axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1, label="perfect")
     axes.plot(rmv, rmse, "o-", color=POINTS, markersize=5, label=f"{bins} bins")
-    axes.set(xlim=limits, ylim=limits)
-    axes.set_xlabel("root mean predicted variance (eV/Å)")
-    axes.set_ylabel("RMSE of the bin (eV/Å)")
-    axes.set_title("Reliability")
+    axes.set(xlim=limits, ylim=limits, title="Reliability")
+    axes.set(xlabel="root mean predicted variance (eV/Å)", ylabel="RMSE of the bin (eV/Å)")
     text = f"ENCE {summary['ence']:.3f} (floor {summary['ence_floor']:.3f})"
     axes.text(0.05, 0.93, text, transform=axes.transAxes, va="top")
     axes.legend(loc="lower right", frameon=False)
@@ -94,10 +91,8 @@ def retention_panel(axes: Axes, variance: Array, error: Array, aurc_n: float) ->
     axes.plot(kept, risk, color=POINTS, label="by uncertainty")
     axes.plot(kept, oracle, color=NEUTRAL, linestyle=":", label="by true error")
     axes.axhline(risk[-1], color=NEUTRAL, linestyle="--", linewidth=1, label="at random")
-    axes.set(xlim=(0, 1), ylim=(0.5 * oracle[len(oracle) // 20], None))
-    axes.set_xlabel("fraction of structures kept")
-    axes.set_ylabel("RMSE of those kept (eV/Å)")
-    axes.set_title("Risk and coverage")
+    axes.set(xlim=(0, 1), ylim=(0.5 * oracle[len(oracle) // 20], None), title="Risk and coverage")
+    axes.set(xlabel="fraction of structures kept", ylabel="RMSE of those kept (eV/Å)")
     axes.text(0.05, 0.93, f"AURC$_n$ {aurc_n:.2f}", transform=axes.transAxes, va="top")
     axes.legend(loc="lower right", frameon=False)
 
@@ -107,10 +102,8 @@ def map_panel(figure: Figure, axes: Axes, columns: dict[str, Array]) -> None:
     picked = columns["pick"] > 0
     dots = axes.scatter(columns["map_x"], columns["map_y"], c=columns["forces_uncertainty"], s=9, cmap="viridis")
     axes.scatter(columns["map_x"][picked], columns["map_y"][picked], s=42, facecolors="none", edgecolors=ACCENT)
-    label = "σ (eV/Å)"
-    figure.colorbar(dots, ax=axes, label=label)
-    axes.set_xlabel("first principal direction of the uncertainty")
-    axes.set_ylabel("second")
+    figure.colorbar(dots, ax=axes, label="σ (eV/Å)")
+    axes.set(xlabel="first principal direction of the uncertainty", ylabel="second")
     axes.set_title(f"{int(picked.sum())} of {len(picked):,} picked (circles)")
 
 
@@ -120,17 +113,12 @@ def picks_panel(axes: Axes, columns: dict[str, Array]) -> None:
     turn = np.arange(1, len(order) + 1)
     axes.plot(turn, columns["variance"][order], ".", color=NEUTRAL, label="U before the batch")
     axes.plot(turn, columns["pick_score"][order], "-", color=POINTS, label="U at its turn")
-    axes.set_xlabel("pick")
-    axes.set_ylabel("score U")
-    axes.set_ylim(bottom=0)
-    axes.set_title("What each pick still adds")
+    axes.set(xlabel="pick", ylabel="score U", ylim=(0, None), title="What each pick still adds")
     axes.legend(frameon=False)
 
 
 def plain_log_ticks(axes: Axes) -> None:
     """0.05 rather than 5 x 10^-2 on short logarithmic axes."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
     low, high = axes.get_xlim()
     steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0,)
     for axis in (axes.xaxis, axes.yaxis):

@@ -1,11 +1,11 @@
 """Where a campaign stands and what it is doing now, told from the files that it has written so far."""
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot
 from adaptntk.files import is_locked
-from adaptntk.report.campaign_tables import Table, duration, status_row, total_seconds
+from adaptntk.report.campaign_tables import Table, duration, round_row, total_seconds
 
 DOING = {
     "explore": "exploring by molecular dynamics",
@@ -14,23 +14,16 @@ DOING = {
     "train": "training the model",
     "evaluate": "evaluating on the hold-out structures",
 }
-
-ALIVE = {
-    True: "a process is working on it",
-    False: "start it again with --resume: no process is working on it",
-    None: "whether a process is working on it cannot be told from here",
-}
-
-
 ALIVE = {
     True: "a process is working on it",
     False: "start it again with --resume: no process is working on it",
     None: "whether a process is working on it cannot be seen from here",
 }
+# Columns of the report in fewer words, for the terminal.
+BRIEF = {"labels": "labels spent", "force RMSE (meV/Å)": "force RMSE (meV/Å)", "information": "information per label"}
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(NamedTuple):
     """The unfinished step of the unfinished round; both None when nothing is left to do."""
 
     round: int | None
@@ -38,8 +31,7 @@ class Progress:
     text: str
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(NamedTuple):
     """A campaign in a few lines for the terminal."""
 
     title: str
@@ -51,30 +43,31 @@ class Status:
 def status_of(run: RunSnapshot, now: float | None = None) -> Status:
     """The rounds as a table, labels and failures so far, and what is going on; ``now`` is the time of asking."""
     progress = progress_of(run)
-    heading = ("round", "labels", "force RMSE (meV/Å)", "information", "time", "state")
-    rows = tuple(
-        status_row(entry, unfinished_step(run, entry) if entry.summary is None else "finished") for entry in run.rounds
-    )
+    states = [unfinished_step(run, entry) if entry.summary is None else "finished" for entry in run.rounds]
+    rows = [(*round_row(entry, BRIEF.values()), state) for entry, state in zip(run.rounds, states, strict=True)]
     failed = f", {len(run.quarantine):,} failed" if run.quarantine else ""
     lines = [f"{len(run.labels):,} labels{failed}; {duration(total_seconds(run))} in all", progress.text]
     if progress.round is not None:
         since = duration(max(0.0, (time.time() if now is None else now) - run.changed))
         lines.append(f"the newest file was written {since} ago; {ALIVE[is_locked(run.folder)]}")
-    return Status(f"campaign {run.name}", Table(heading, rows), tuple(lines), progress)
+    table = Table(("round", *BRIEF, "time", "state"), tuple(rows))
+    return Status(f"campaign {run.name}", table, tuple(lines), progress)
 
 
 def progress_of(run: RunSnapshot) -> Progress:
     """Which step of which round is unfinished, or why the campaign stopped."""
     if run.verdict is not None:
         return Progress(None, None, f"stopped: {run.verdict.text}")
-    unfinished = [entry for entry in run.rounds if entry.summary is None]
-    if not unfinished:
+    entry = next((entry for entry in run.rounds if entry.summary is None), None)
+    if entry is None:
         following = len(run.summaries)
         done = f"round {following - 1} is finished, " if following else ""
         return Progress(following, "explore" if following else None, f"{done}round {following} has not begun")
-    entry = unfinished[0]
-    step = unfinished_step(run, entry)
-    count = _picks_settled(run, entry) if step == "label" else ""
+    step, count = unfinished_step(run, entry), ""
+    if step == "label" and entry.picks:
+        count = f", {_picks_settled(run, entry)} of {len(entry.picks)} picks"
+    elif step == "label":
+        count = f", {sum(label.round == entry.number for label in run.labels)} labels so far"
     return Progress(entry.number, step, f"round {entry.number}: {DOING[step]}{count}")
 
 
@@ -82,33 +75,19 @@ def unfinished_step(run: RunSnapshot, entry: RoundSnapshot) -> str:
     """The step after the last one that left its result.
 
     Results are files; labels are settled when each pick is either labelled or in quarantine. The first round may have
-    neither a pool nor picks, only labels.
+    neither a pool nor picks, only labels. The model is written before model.ntk, which still belongs to the training.
     """
-    done = {
-        "explore": entry.files.pool.exists() or "explore" in entry.seconds,
-        "select": bool(entry.picks) or "select" in entry.seconds,
-        "label": "label" in entry.seconds or _all_settled(run, entry),
-        "train": entry.files.ntk.exists() or "train" in entry.seconds,
+    settled = bool(entry.picks) and _picks_settled(run, entry) == len({pick.hash for pick in entry.picks})
+    found = {
+        "evaluate": entry.files.ntk.exists() or "train" in entry.seconds,
+        "train": "label" in entry.seconds or settled or entry.files.model.exists(),
+        "label": bool(entry.picks) or "select" in entry.seconds,
+        "select": entry.files.pool.exists() or "explore" in entry.seconds,
     }
-    if entry.files.model.exists():  # written before model.ntk, which still belongs to the training
-        done["label"] = True
-    for step, following in (("train", "evaluate"), ("label", "train"), ("select", "label"), ("explore", "select")):
-        if done[step]:
-            return following
     bought = any(label.round == entry.number for label in run.labels)
-    return "label" if bought else "explore"
+    return next((step for step, begun in found.items() if begun), "label" if bought else "explore")
 
 
-def _settled(run: RunSnapshot) -> set[str]:
-    return {label.hash for label in run.labels} | {entry.hash for entry in run.quarantine}
-
-
-def _all_settled(run: RunSnapshot, entry: RoundSnapshot) -> bool:
-    return bool(entry.picks) and {pick.hash for pick in entry.picks} <= _settled(run)
-
-
-def _picks_settled(run: RunSnapshot, entry: RoundSnapshot) -> str:
-    if not entry.picks:
-        return f", {sum(label.round == entry.number for label in run.labels)} labels so far"
-    settled = len({pick.hash for pick in entry.picks} & _settled(run))
-    return f", {settled} of {len(entry.picks)} picks"
+def _picks_settled(run: RunSnapshot, entry: RoundSnapshot) -> int:
+    settled = {label.hash for label in run.labels} | {failure.hash for failure in run.quarantine}
+    return len({pick.hash for pick in entry.picks} & settled)
