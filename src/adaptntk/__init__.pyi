@@ -14,7 +14,7 @@ from .core.sketch.quality import sketch_error as sketch_error
 from .core.sketch.structured import SparseSignSketch as SparseSignSketch, SRHTSketch as SRHTSketch
 from .data.published import load_rmd17 as load_rmd17
 from .data.splits import check_disjoint as check_disjoint, split_structures as split_structures
-from .data.structure_file import open_structures as open_structures
+from .data.structures import open_structures as open_structures
 from .data.structures import read_structures as read_structures, structure_hash as structure_hash
 from .data.structures import write_structures as write_structures
 from .data.xtb_md import build_molecule as build_molecule, sample_md as sample_md

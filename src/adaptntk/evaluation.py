@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from adaptntk.core import metrics
 from adaptntk.core.calibration import Calibration, conformal_quantile, cross_fitted_sigma
 from adaptntk.core.metrics import Array
-from adaptntk.data.structure_file import structure_sizes
-from adaptntk.data.structures import reference_energies, reference_forces
+from adaptntk.data.structures import reference_energies, reference_forces, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Predictions
 

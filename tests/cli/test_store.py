@@ -10,9 +10,8 @@ import numpy as np
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
-from adaptntk.data import structure_file
-from adaptntk.data.structure_file import StructureFile, open_structures
-from adaptntk.data.structures import write_structures
+from adaptntk.data import structures
+from adaptntk.data.structures import StructureFile, open_structures, write_structures
 from adaptntk.verbs import score, select
 
 
@@ -20,7 +19,7 @@ def test_a_file_frame_by_frame_gives_the_same_results(ntk_file, files, tmp_path,
     given = {"ntk": ntk_file, "pool": files["pool"], "count": 5}
     kept = select(**given, output=tmp_path / "a.xyz", figure=tmp_path / "a.png")
     # From here on even a small file is large beside its budget.
-    monkeypatch.setattr(structure_file, "_SHARE_OF_BUDGET", 10**6)
+    monkeypatch.setattr(structures, "_SHARE_OF_BUDGET", 10**6)
     assert isinstance(open_structures(files["pool"], memory_budget=2**24), StructureFile)
     little = {"store": tmp_path / "s", "memory": 1 / 64}
     streamed = select(**given, **little, output=tmp_path / "b.xyz", figure=tmp_path / "b.png")

@@ -15,7 +15,7 @@ import numpy as np
 from ase import Atoms
 from numpy.typing import NDArray
 
-from adaptntk.data.extxyz import open_frames
+from adaptntk.data.extxyz import FrameFile, Frames, open_frames
 from adaptntk.data.geometry import close_pairs, nearest_neighbours
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
@@ -24,10 +24,11 @@ ENERGY = "REF_energy"
 FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
 FUSED = 0.3  # Å: no two nuclei come this close
-NO_LABELS = "no REF_energy and REF_forces; read_structures moves labels there from other keys"
 NON_METALS = [1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53]
 # What ase's calculators give per atom; everything else belongs to the structure.
 PER_ATOM = {"forces", "energies", "stresses", "charges", "magmoms"}
+# Frames in memory take about four times the space of the file.
+_SHARE_OF_BUDGET = 64
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,29 @@ class Checks:
             raise InputError(f"{where}: {self.forces_key} is not three numbers per atom")
 
 
+class StructureFile(Frames):
+    """The frames of an extxyz file as a sequence that holds 80 bytes per frame.
+
+    All frames are read and checked once when the file is opened, then again whenever they are asked for.
+    """
+
+    def __init__(self, frames: FrameFile, checks: Checks) -> None:
+        self._frames, self._checks = frames, checks
+        self.sizes = frames.sizes
+        self.hashes = np.zeros(len(frames), dtype="S64")
+        self.species: set[int] = set()
+        for index, atoms in enumerate(self):
+            self.hashes[index] = structure_hash(atoms).encode()
+            self.species.update(atoms.numbers.tolist())
+        checks.check_file(self.hashes, self[:20], frames.path)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def _frame(self, index: int) -> Atoms:
+        return self._checks.check_frame(self._frames[index], f"{self._frames.path}, frame {index}")
+
+
 def read_structures(
     path: str | Path,
     energy_key: str = ENERGY,
@@ -123,6 +147,21 @@ def read_structures(
 ) -> list[Atoms]:
     """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them, see `Checks`."""
     return Checks(energy_key, forces_key, labelled, unique, own).read(open_frames(Path(path)), Path(path))
+
+
+def open_structures(
+    path: str | Path,
+    energy_key: str = ENERGY,
+    forces_key: str = FORCES,
+    labelled: bool = False,
+    unique: bool = True,
+    memory_budget: int = 0,
+) -> Sequence[Atoms]:
+    """The checked frames of a file: in memory, or, if it is large beside the budget, read when they are needed."""
+    checks, frames = Checks(energy_key, forces_key, labelled, unique), open_frames(Path(path))
+    if isinstance(frames, FrameFile) and frames.bytes * _SHARE_OF_BUDGET > memory_budget:
+        return StructureFile(frames, checks)
+    return checks.read(frames, Path(path))
 
 
 def write_structures(path: str | Path, frames: Iterable[Atoms]) -> None:
@@ -156,6 +195,27 @@ def structure_hash(atoms: Atoms) -> str:
     return digest.hexdigest()
 
 
+def structure_hashes(frames: Sequence[Atoms]) -> list[str]:
+    """The hash of every structure."""
+    if isinstance(frames, StructureFile):
+        return [digest.decode() for digest in frames.hashes]
+    return [structure_hash(atoms) for atoms in frames]
+
+
+def structure_sizes(frames: Sequence[Atoms]) -> NDArray[np.int64]:
+    """The number of atoms of every structure."""
+    if isinstance(frames, StructureFile):
+        return frames.sizes
+    return np.array([len(atoms) for atoms in frames], dtype=np.int64)
+
+
+def structure_species(frames: Sequence[Atoms]) -> set[int]:
+    """The atomic numbers of all structures."""
+    if isinstance(frames, StructureFile):
+        return frames.species
+    return {number for atoms in frames for number in atoms.numbers.tolist()}
+
+
 def has_labels(atoms: Atoms) -> bool:
     """Whether both reference energy and forces are there."""
     return ENERGY in atoms.info and FORCES in atoms.arrays
@@ -165,7 +225,8 @@ def check_labelled(frames: Iterable[Atoms], name: str) -> None:
     """Refuse a set with a structure that has no labels."""
     for index, atoms in enumerate(frames):
         if not has_labels(atoms):
-            raise InputError(f"{name}, frame {index}: {NO_LABELS}")
+            why = "no REF_energy and REF_forces; read_structures moves labels there from other keys"
+            raise InputError(f"{name}, frame {index}: {why}")
 
 
 def reference_energies(frames: Iterable[Atoms]) -> NDArray[np.float64]:

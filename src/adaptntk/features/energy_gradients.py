@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.registry import make_sketch
-from adaptntk.data.structure_file import structure_sizes
+from adaptntk.data.structures import structure_sizes
 from adaptntk.features.estimate import Estimate, seconds_of
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.memory import DEFAULT_BUDGET

@@ -10,7 +10,7 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.data.structure_file import structure_sizes
+from adaptntk.data.structures import structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.estimate import Estimate
 from adaptntk.memory import DEFAULT_BUDGET

@@ -15,7 +15,7 @@ from ase.data import chemical_symbols
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.data.structure_file import structure_species
+from adaptntk.data.structures import structure_species
 from adaptntk.errors import InputError, ModelError
 from adaptntk.progress import Progress, silent
 

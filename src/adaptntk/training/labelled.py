@@ -11,8 +11,13 @@ from ase import Atoms
 from torch import Tensor
 
 from adaptntk.data.splits import check_disjoint
-from adaptntk.data.structure_file import structure_species
-from adaptntk.data.structures import NO_LABELS, check_force_unit, has_labels, reference_energies, reference_forces
+from adaptntk.data.structures import (
+    check_force_unit,
+    check_labelled,
+    reference_energies,
+    reference_forces,
+    structure_species,
+)
 from adaptntk.errors import InputError
 from adaptntk.models.family import EnergyReference, Trainable
 from adaptntk.models.registry import find_family
@@ -61,9 +66,7 @@ def check_sets(train: Sequence[Atoms], valid: Sequence[Atoms]) -> None:
     for name, frames in (("training set", train), ("validation set", valid)):
         if not frames:
             raise InputError(f"the {name} is empty")
-        for index, atoms in enumerate(frames):
-            if not has_labels(atoms):
-                raise InputError(f"{name}, frame {index}: {NO_LABELS}")
+        check_labelled(frames, name)
         check_force_unit(frames, name)
     check_disjoint({"the training set": train, "the validation set": valid})
     unknown = structure_species(valid) - structure_species(train)

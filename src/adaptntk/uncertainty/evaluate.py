@@ -9,8 +9,7 @@ from ase import Atoms
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES
-from adaptntk.data.structure_file import structure_sizes
-from adaptntk.data.structures import check_labelled, structure_hash
+from adaptntk.data.structures import check_labelled, structure_hash, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.evaluation import (
     calibration_quality,

@@ -16,7 +16,7 @@ from adaptntk.core.ridge import RidgeChoice
 from adaptntk.core.selection.problem import Constraints, Problem
 from adaptntk.core.selection.registry import select
 from adaptntk.core.sketch.quality import SketchAdvice, halves, jaccard
-from adaptntk.data.structure_file import structure_hashes
+from adaptntk.data.structures import structure_hashes
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import FeatureMap, check_finite
 from adaptntk.features.store import FeatureStore, StoredBlocks

@@ -12,8 +12,7 @@ from ase import Atoms
 from adaptntk.core.calibration import Calibration
 from adaptntk.core.selection.problem import Constraints, Selection
 from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
-from adaptntk.data.structure_file import structure_hashes
-from adaptntk.data.structures import structure_hash
+from adaptntk.data.structures import structure_hash, structure_hashes
 from adaptntk.errors import InputError
 from adaptntk.features.extraction import announce
 from adaptntk.features.feature_map import size_powers

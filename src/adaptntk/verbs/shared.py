@@ -79,7 +79,7 @@ class FittedFile(LabelNames, Device, Memory):
 
     def open(self, path: Path, fitted: "Fitted", labelled: bool = False) -> "Sequence[Atoms]":
         """Structures that the model can evaluate; a large file is read again a frame at a time, when it is needed."""
-        from adaptntk.data.structure_file import open_structures
+        from adaptntk.data.structures import open_structures
         from adaptntk.models.protocol import check_species
 
         structures = open_structures(path, self.energy_key, self.forces_key, labelled, True, self.memory_budget)

@@ -10,8 +10,7 @@ from adaptntk.campaign.records import ErrorRecord, Holdout, LabelCounts, Picks, 
 from adaptntk.campaign.steps.driver import Driver
 from adaptntk.campaign.steps.learn import load_ntk
 from adaptntk.core import metrics
-from adaptntk.data.structure_file import structure_sizes
-from adaptntk.data.structures import structure_hash
+from adaptntk.data.structures import structure_hash, structure_sizes
 from adaptntk.evaluation import energy_errors, force_errors, force_rmse_interval, summarise_errors
 from adaptntk.labelers.record import GIVEN
 from adaptntk.models.protocol import Predictions

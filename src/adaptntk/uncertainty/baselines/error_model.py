@@ -9,7 +9,7 @@ import torch
 from ase import Atoms
 
 from adaptntk.core.error_model import LogErrorRegression
-from adaptntk.data.structure_file import structure_sizes
+from adaptntk.data.structures import structure_sizes
 from adaptntk.evaluation import force_errors
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent

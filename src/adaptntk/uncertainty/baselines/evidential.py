@@ -9,8 +9,7 @@ import torch
 from ase import Atoms
 from torch import Tensor, nn
 
-from adaptntk.data.structure_file import structure_sizes
-from adaptntk.data.structures import reference_energies
+from adaptntk.data.structures import reference_energies, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from ase import Atoms
 
-from adaptntk.data.structure_file import structure_sizes
+from adaptntk.data.structures import structure_sizes
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
