@@ -18,8 +18,7 @@ from adaptntk.errors import InputError
 from adaptntk.report.campaign import campaign_page
 from adaptntk.report.campaign_figures import _sensible_scale, rounds_to_draw
 from adaptntk.report.campaign_tables import duration, label_shares, milli, uncertainty_table
-from adaptntk.report.candidates import Candidate, list_candidates, worth_showing
-from adaptntk.report.viewer import viewer_dataset
+from adaptntk.report.viewer import Candidate, list_candidates, viewer_dataset, worth_showing
 from adaptntk.verbs.report import report as write_report
 from tests.report.example_run import POOL
 

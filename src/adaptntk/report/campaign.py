@@ -11,9 +11,8 @@ from adaptntk.campaign.layout import ROLES
 from adaptntk.campaign.snapshot import RunSnapshot, all_tested
 from adaptntk.campaign.verdict import headline as verdict_headline
 from adaptntk.report import campaign_figures as figures, campaign_tables as tables
-from adaptntk.report.candidates import MAX_STRUCTURES
 from adaptntk.report.run_progress import progress_of
-from adaptntk.report.viewer import build_viewer
+from adaptntk.report.viewer import MAX_STRUCTURES, build_viewer
 from adaptntk.version import __version__
 
 

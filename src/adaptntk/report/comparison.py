@@ -32,6 +32,10 @@ class Curve:
         errors = {name: [getattr(record, name) for record in tested] for name in MEASURED}
         return cls([summary.labels_spent for summary in summaries], errors)
 
+    def needed(self, target: float) -> float | None:
+        """Labels until the force RMSE comes down to a target."""
+        return labels_needed(np.array(self.labels, dtype=float), np.array(self.errors["force_rmse"]), target)
+
     def content(self) -> dict[str, Any]:
         """For JSON."""
         return {"labels": self.labels, **self.errors}
@@ -49,9 +53,8 @@ def labels_needed(labels: Array, errors: Array, target: float) -> float | None:
     at = int(below[0])
     if at == 0:
         return float(labels[0])
-    span = np.log(errors[at - 1]) - np.log(errors[at])
-    share = (np.log(errors[at - 1]) - np.log(target)) / span
-    return float(np.exp(np.log(labels[at - 1]) + share * (np.log(labels[at]) - np.log(labels[at - 1]))))
+    (before, after), (high, low) = np.log(labels[at - 1 : at + 1]), np.log(errors[at - 1 : at + 1])
+    return float(np.exp(before + (high - np.log(target)) / (high - low) * (after - before)))
 
 
 def curve_area(labels: Array, errors: Array) -> float:
@@ -65,10 +68,10 @@ def curve_area(labels: Array, errors: Array) -> float:
 def ratio_interval(values: Array | Sequence[float], reference: Array | Sequence[float]) -> dict[str, float | None]:
     """The geometric mean of paired ratios and its 95 % t-interval over seeds (None with a single seed)."""
     logs = np.log(np.asarray(values) / np.asarray(reference))
-    mean = float(logs.mean())
+    mean = logs.mean()
     if len(logs) < 2:
         return {"mean": float(np.exp(mean)), "low": None, "high": None}
-    half = float(stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs)))
+    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
     return {"mean": float(np.exp(mean)), "low": float(np.exp(mean - half)), "high": float(np.exp(mean + half))}
 
 
@@ -82,23 +85,19 @@ def compare_curves(curves: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
     """What is said of each way to select; ``curves`` holds one per seed, and ``random`` is what all are measured by."""
     random = curves["random"]
     last = [curve.errors["force_rmse"][-1] for curve in random]
-    summary = {}
-    for method, found in curves.items():
-        needed = [
-            labels_needed(np.array(curve.labels, dtype=float), np.array(curve.errors["force_rmse"]), target)
-            for curve, target in zip(found, last, strict=True)
-        ]
-        areas = {
-            name: ratio_interval([curve.area(name) for curve in found], [curve.area(name) for curve in random])
-            for name in MEASURED
-        }
-        summary[method] = {
-            "labels_to_random": needed,
+
+    def areas(found: Sequence[Curve], name: str) -> dict[str, float | None]:
+        return ratio_interval([curve.area(name) for curve in found], [curve.area(name) for curve in random])
+
+    return {
+        method: {
+            "labels_to_random": [curve.needed(target) for curve, target in zip(found, last, strict=True)],
             "final_over_random": ratio_interval([curve.errors["force_rmse"][-1] for curve in found], last),
-            "area_over_random": areas["force_rmse"],
-            "p99_area_over_random": areas["force_rmse_p99"],
+            "area_over_random": areas(found, "force_rmse"),
+            "p99_area_over_random": areas(found, "force_rmse_p99"),
         }
-    return summary
+        for method, found in curves.items()
+    }
 
 
 def comparison_table(curves: Mapping[str, Sequence[Curve]], summary: Mapping[str, Any]) -> str:

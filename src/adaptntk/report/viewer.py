@@ -1,25 +1,117 @@
-"""The interactive viewer of a report: chemiscope's script and data as text that stands in the page itself."""
+"""The interactive viewer of a report: which candidates of a run it shows, as text that stands in the page itself."""
 
 import base64
 import gzip
+import io
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import metadata, resources
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import ase.io
 import numpy as np
 from ase import Atoms
 
+from adaptntk.campaign.layout import ROLES
+from adaptntk.campaign.records import Pick
 from adaptntk.campaign.snapshot import RunSnapshot
-from adaptntk.report.candidates import MAX_STRUCTURES, Candidate, list_candidates, worth_showing
+from adaptntk.files import damaged
+from adaptntk.labelers.record import read_info
 
+MAX_STRUCTURES = 2000
+# An atom takes about 30 bytes in the page before compression: the browser holds 6 MB of structures at most.
+MAX_ATOMS = 200_000
 UNCERTAINTY = "uncertainty"
 DECIMALS = 3  # Å: what an eye can see
 
 
 @dataclass(frozen=True)
-class Viewer:
+class Candidate:
+    """One structure of a pool: where it stands in the file, and what became of it."""
+
+    path: Path
+    offset: int
+    atoms: int
+    number: int
+    round: int
+    info: dict[str, Any]
+    pick: Pick | None = None
+    fate: str = ""
+
+    @property
+    def hash(self) -> str:
+        """Its identity, as in the names of label files."""
+        return str(self.info.get("hash", ""))
+
+    def read(self) -> Atoms:
+        """The structure itself."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            text = b"".join(file.readline() for _ in range(self.atoms + 2))
+        return ase.io.read(io.StringIO(text.decode()), format="extxyz")
+
+
+def list_candidates(run: RunSnapshot) -> list[Candidate]:
+    """All candidates of all rounds that have an uncertainty."""
+    roles = {label.hash: label.role for label in run.labels}
+    quarantined = {entry.hash for entry in run.quarantine}
+
+    def fate(name: str, picked: bool) -> str:
+        if name in roles:
+            return "picked" if picked else f"labelled for {ROLES[roles[name]]}"
+        if name in quarantined:
+            return "label failed"
+        return "waits for its label" if picked else "not picked"
+
+    found = []
+    for entry in run.rounds:
+        picks = {pick.hash: pick for pick in entry.picks}
+        try:
+            pool = list(_scan(entry.files.pool, entry.number)) if entry.files.pool.exists() else []
+        except ValueError as error:
+            raise damaged(entry.files.pool, error) from None
+        for candidate in pool:
+            pick = picks.get(candidate.hash)
+            found.append(replace(candidate, pick=pick, fate=fate(candidate.hash, pick is not None)))
+    return found
+
+
+def _scan(pool: Path, in_round: int) -> Iterator[Candidate]:
+    """Count lines and read comments only: a pool may hold a hundred thousand structures."""
+    number = 0
+    with pool.open("rb") as file:
+        while (heading := file.readline()).strip():
+            offset, atoms = file.tell() - len(heading), int(heading)
+            info = read_info(file.readline().decode())
+            for _ in range(atoms):
+                file.readline()
+            if "ntk_variance" in info:
+                yield Candidate(pool, offset, atoms, number, in_round, info)
+            number += 1
+
+
+def worth_showing(candidates: list[Candidate], max_structures: int = MAX_STRUCTURES) -> list[Candidate]:
+    """As many as a page can hold: picks first, then others, each evenly spaced over rounds and pools."""
+    if not candidates:
+        return []
+    picked = [index for index, candidate in enumerate(candidates) if candidate.pick]
+    others = [index for index, candidate in enumerate(candidates) if not candidate.pick]
+    # By the mean size: a few structures more or less do not matter.
+    room = min(max_structures, max(1, int(MAX_ATOMS / np.mean([candidate.atoms for candidate in candidates]))))
+    shown = _evenly(picked, room)
+    shown += _evenly(others, room - len(shown))
+    return [candidates[index] for index in sorted(shown)]
+
+
+def _evenly(indices: list[int], count: int) -> list[int]:
+    if len(indices) <= count:
+        return indices
+    return [indices[i] for i in np.linspace(0, len(indices) - 1, count).round().astype(int)] if count > 0 else []
+
+
+class Viewer(NamedTuple):
     """What the page needs; script and dataset are compressed, in base64."""
 
     script: str
@@ -38,25 +130,28 @@ def build_viewer(run: RunSnapshot, max_structures: int = MAX_STRUCTURES) -> View
     shown = worth_showing(candidates, max_structures)
     if not shown:
         return None
-    dataset = viewer_dataset(run.name, shown)
-    return Viewer(
-        _packed(resources.files("chemiscope").joinpath("sphinx/static/chemiscope.min.js").read_bytes()),
-        _packed(json.dumps(dataset, allow_nan=False, separators=(",", ":")).encode()),
-        len(shown),
-        sum(candidate.pick is not None for candidate in shown),
-        len(candidates),
-        sum(candidate.pick is not None for candidate in candidates),
-        _licence(),
-        metadata.version("chemiscope"),
-    )
+    script = resources.files("chemiscope").joinpath("sphinx/static/chemiscope.min.js").read_bytes()
+    dataset = json.dumps(viewer_dataset(run.name, shown), allow_nan=False, separators=(",", ":")).encode()
+    picks_shown, picks_total = (sum(c.pick is not None for c in part) for part in (shown, candidates))
+    # Terms of the script and of what it contains must go wherever the page goes.
+    licences = [path for path in metadata.files("chemiscope") or [] if "licen" in path.name.lower()]
+    terms = "\n\n".join(path.read_text().strip() for path in licences), metadata.version("chemiscope")
+    return Viewer(_packed(script), _packed(dataset), len(shown), picks_shown, len(candidates), picks_total, *terms)
+
+
+def _packed(content: bytes) -> str:
+    # mtime=0: the same content gives the same page.
+    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
 
 
 def viewer_dataset(name: str, shown: Sequence[Candidate]) -> dict[str, Any]:
     """The input of chemiscope: a map of uncertainty against the step of the dynamics, and the structures."""
     from chemiscope import create_input, quick_settings
 
-    frames = [_bare(candidate.read()) for candidate in shown]
-    properties = viewer_properties(shown)
+    properties = _viewer_properties(shown)
+    # Species and rounded positions only, so that no other array swells the page.
+    found = [candidate.read() for candidate in shown]
+    frames = [Atoms(a.numbers, a.positions.round(DECIMALS), cell=a.cell, pbc=a.pbc) for a in found]
     settings = quick_settings(
         x="MD step" if "MD step" in properties else "candidate",
         y=UNCERTAINTY,
@@ -67,62 +162,33 @@ def viewer_dataset(name: str, shown: Sequence[Candidate]) -> dict[str, Any]:
     )
     # The first structure shown is the most uncertain one.
     settings["pinned"] = [int(np.argmax(properties[UNCERTAINTY]["values"]))]
-    dataset: dict[str, Any] = create_input(
-        structures=frames, metadata={"name": name}, properties=properties, settings=settings
-    )
+    content = {"metadata": {"name": name}, "properties": properties, "settings": settings}
+    dataset: dict[str, Any] = create_input(structures=frames, **content)
     return dataset
 
 
-def viewer_properties(shown: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
+def _viewer_properties(shown: Sequence[Candidate]) -> dict[str, dict[str, Any]]:
     """What is known of every structure; a quantity that some of them lack is left out."""
+
+    def column(key: str, factor: float = 1) -> list[Any]:
+        values = [c.info.get(key) for c in shown]
+        return [None if value is None else factor * np.asarray(value).item() for value in values]
+
     columns: dict[str, tuple[list[Any], str, str]] = {
-        UNCERTAINTY: (
-            _thousandfold(_column(shown, "forces_uncertainty")),
-            "meV/Å",
-            "predicted root mean square force error",
-        ),
-        "score U": (_column(shown, "ntk_variance"), "", "NTK variance before the batch was chosen"),
-        "round": ([candidate.round for candidate in shown], "", "round in which it was a candidate"),
-        "candidate": ([candidate.number for candidate in shown], "", "position in the pool of its round"),
-        "MD step": (_column(shown, "step"), "", "step of the molecular dynamics"),
-        "temperature": (_column(shown, "temperature"), "K", "of the molecular dynamics"),
-        "fate": ([candidate.fate for candidate in shown], "", "whether it was picked and labelled"),
-        "trajectory": (
-            [str(candidate.info.get("trajectory", "none")) for candidate in shown],
-            "",
-            "the dynamics that it came from",
-        ),
+        UNCERTAINTY: (column("forces_uncertainty", 1000), "meV/Å", "predicted root mean square force error"),
+        "score U": (column("ntk_variance"), "", "NTK variance before the batch was chosen"),
+        "round": ([c.round for c in shown], "", "round in which it was a candidate"),
+        "candidate": ([c.number for c in shown], "", "position in the pool of its round"),
+        "MD step": (column("step"), "", "step of the molecular dynamics"),
+        "temperature": (column("temperature"), "K", "of the molecular dynamics"),
+        "fate": ([c.fate for c in shown], "", "whether it was picked and labelled"),
+        "trajectory": ([str(c.info.get("trajectory", "none")) for c in shown], "", "the dynamics that it came from"),
     }
-    if not all(value is not None for value in columns[UNCERTAINTY][0]):
+    if None in columns[UNCERTAINTY][0]:
         # A round without calibration has scores only; they colour the map then.
         columns[UNCERTAINTY] = (columns.pop("score U")[0], "", "NTK variance (no calibrated uncertainty in some round)")
     return {
         name: {"target": "structure", "values": values, "description": description, **({"units": unit} if unit else {})}
         for name, (values, unit, description) in columns.items()
-        if all(value is not None for value in values)
+        if None not in values
     }
-
-
-def _column(shown: Sequence[Candidate], key: str) -> list[Any]:
-    values = [candidate.info.get(key) for candidate in shown]
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
-
-
-def _thousandfold(values: list[Any]) -> list[Any]:
-    return [None if value is None else 1000 * value for value in values]
-
-
-def _bare(atoms: Atoms) -> Atoms:
-    """Species and rounded positions only, so that no other array swells the page."""
-    return Atoms(atoms.numbers, atoms.positions.round(DECIMALS), cell=atoms.cell, pbc=atoms.pbc)
-
-
-def _packed(content: bytes) -> str:
-    # mtime=0: the same content gives the same page.
-    return base64.b64encode(gzip.compress(content, 9, mtime=0)).decode()
-
-
-def _licence() -> str:
-    """Terms of the script and of what it contains; they must go wherever the page goes."""
-    files = [path for path in metadata.files("chemiscope") or [] if "licen" in path.name.lower()]
-    return "\n\n".join(path.read_text().strip() for path in files)
