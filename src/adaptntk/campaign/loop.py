@@ -15,10 +15,9 @@ from adaptntk.campaign.layout import RoundDirectory, RunDirectory
 from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, Verdict
 from adaptntk.campaign.steps.begin import begin
 from adaptntk.campaign.steps.driver import Driver, timed
-from adaptntk.campaign.steps.evaluate import evaluate
 from adaptntk.campaign.steps.explore import explore
 from adaptntk.campaign.steps.label import label_round
-from adaptntk.campaign.steps.learn import fit, learn
+from adaptntk.campaign.steps.learn import evaluate, fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.errors import require
 from adaptntk.execution import limited_threads, open_executor

@@ -49,19 +49,14 @@ class RecordFile(Generic[Kind]):
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Who asked for a label, and why: what a structure carries in ``info`` from its choice on.
-
-    Args:
-        number: its place in the order of the round and role; negative for those given.
-        score, information: U when it was picked, and log(1 + U/lam); None for what was drawn at random.
-    """
+    """Who asked for a label, and why: what a structure carries in ``info`` from its choice on."""
 
     round: int
     role: Role
     chosen_by: str
-    number: int
-    score: float | None = None
-    information: float | None = None
+    number: int  # its place in the order of the round and role; negative for those given
+    score: float | None = None  # U when it was picked; None for what was drawn at random
+    information: float | None = None  # log(1 + U/lam) then
 
     def mark(self, atoms: Atoms) -> Atoms:
         """Write it into the structure."""

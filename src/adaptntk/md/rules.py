@@ -58,17 +58,11 @@ class Rule(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class UncertaintyRule(Rule):
-    """A rule that compares a score of the structure with a threshold.
+    """A rule that compares a score of the structure with a threshold."""
 
-    Args:
-        patience: alarms until the run ends.
-        release: fraction of the threshold below which the score must fall for the count to begin anew.
-        lost: score over threshold above which the run ends without patience.
-    """
-
-    patience: int = 5
-    release: float = 0.8
-    lost: float = 2.0
+    patience: int = 5  # alarms until the run ends
+    release: float = 0.8  # fraction of the threshold below which the score must fall for the count to begin anew
+    lost: float = 2.0  # score over threshold above which the run ends without patience
 
     def __post_init__(self) -> None:
         require(self.patience >= 1, f"patience is a number of alarms, at least 1, not {self.patience}")

@@ -63,20 +63,17 @@ def _near_the_start(driver: Driver, count: int) -> list[Atoms]:
     """Displaced starting structures, as many of each."""
     if count <= 0:
         return []
-    starts = starting_structures(driver)
+    start, starts = driver.config.start, starting_structures(driver)
     found: list[Atoms] = []
     for index, atoms in enumerate(starts):
-        samples = _samples(driver, atoms, -(-count // len(starts)), driver.seed(0, 10 + index))
+        each, seed = -(-count // len(starts)), driver.seed(0, 10 + index)
+        if start.sampling == "displacement":
+            samples = displaced(atoms, each, start.displacement, seed)
+        else:
+            from tblite.ase import TBLite
+
+            samples = normal_modes(TBLite(method="GFN2-xTB", verbosity=0), atoms, each, start.temperature, seed)
         for sample in samples:
-            sample.info["trajectory"] = f"start {index}, {driver.config.start.sampling.replace('_', ' ')}"
+            sample.info["trajectory"] = f"start {index}, {start.sampling.replace('_', ' ')}"
         found += samples
     return [marked(found[i]) for i in driver.rng(0, 3).permutation(len(found))[:count]]
-
-
-def _samples(driver: Driver, atoms: Atoms, count: int, seed: int) -> list[Atoms]:
-    start = driver.config.start
-    if start.sampling == "displacement":
-        return displaced(atoms, count, start.displacement, seed)
-    from tblite.ase import TBLite
-
-    return normal_modes(TBLite(method="GFN2-xTB", verbosity=0), atoms, count, start.temperature, seed)

@@ -1,7 +1,7 @@
 """Candidates for a round: from simulations with the last model, or from a file."""
 
+import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ase import Atoms
@@ -61,47 +61,41 @@ def _uncertain(frames: list[Atoms], config: Explore, calibration: Calibration | 
     return found if len(found) >= enough else frames
 
 
-@dataclass(frozen=True)
-class TrajectoryJob:
-    """One simulation, for any worker."""
-
-    ntk: Path
-    start: Atoms
-    name: str
-    temperature: float
-    seed: int
-    output: RecordFile[TrajectoryRecord]
-
-
 def _simulate(driver: Driver, here: RoundDirectory, ntk: Path) -> list[Atoms]:
-    config = driver.config.explore
+    config, device = driver.config.explore, driver.config.execution.device
     starts = starting_structures(driver)
     chosen = sorted(driver.rng(here.number, 0).permutation(len(starts))[: config.starts].tolist())
-    work: list[TrajectoryJob] = []
-    for start in chosen:
-        for temperature in config.temperatures:
-            for repeat in range(config.trajectories):
-                name = f"start {start}, {temperature:g} K" + (f", {repeat}" if config.trajectories > 1 else "")
-                seed = driver.seed(here.number, 100 + len(work))
-                output = here.trajectory(len(work))
-                work.append(TrajectoryJob(ntk, starts[start], name, temperature, seed, output))
-    waiting = [job for job in work if not job.output.path.exists()]
-    driver.map(run_trajectory, [(job, config, driver.config.execution.device) for job in waiting], "simulations")
-    here.explored.write(Explored(tuple(job.output.get() for job in work)))
-    return [atoms for job in work for atoms in read_own(job.output.structures)]
+    plan = list(itertools.product(chosen, config.temperatures, range(config.trajectories)))
+    outputs = [here.trajectory(number) for number in range(len(plan))]
+    work = []
+    for number, (start, temperature, repeat) in enumerate(plan):
+        if not outputs[number].path.exists():
+            name = f"start {start}, {temperature:g} K" + (f", {repeat}" if config.trajectories > 1 else "")
+            seed = driver.seed(here.number, 100 + number)
+            work.append((outputs[number], ntk, starts[start], name, temperature, seed, config, device))
+    driver.map(run_trajectory, work, "simulations")
+    here.explored.write(Explored(tuple(output.get() for output in outputs)))
+    return [atoms for output in outputs for atoms in read_own(output.structures)]
 
 
-def run_trajectory(job: TrajectoryJob, config: Explore, device: str) -> None:
+def run_trajectory(
+    output: RecordFile[TrajectoryRecord],
+    ntk: Path,
+    start: Atoms,
+    name: str,
+    temperature: float,
+    seed: int,
+    config: Explore,
+    device: str,
+) -> None:
     """Simulate with the current model, write the frames."""
-    uncertainty = load_ntk(job.ntk, device)
+    uncertainty = load_ntk(ntk, device)
     rules = config.watch.rules(uncertainty.calibration)
-    found = run_md(uncertainty, job.start, config.dynamics(job.temperature), rules, job.seed)
-    frames = []
-    for frame in found.frames:
-        # Without velocities, and without what the model says of it, which is no label.
-        kept = bare(frame)
-        kept.info = {**frame.info, "trajectory": job.name, "temperature": job.temperature}
-        frames.append(kept)
-    write_structures(job.output.structures, frames)
-    rule, text = (None, None) if found.stopped is None else (found.stopped.rule, found.stopped.text)
-    job.output.write(TrajectoryRecord(job.name, job.temperature, found.steps, len(frames), rule, text))
+    found = run_md(uncertainty, start, config.dynamics(temperature), rules, seed)
+    # Without velocities, and without what the model says of it, which is no label.
+    frames = [bare(frame) for frame in found.frames]
+    for kept, frame in zip(frames, found.frames, strict=True):
+        kept.info = {**frame.info, "trajectory": name, "temperature": temperature}
+    write_structures(output.structures, frames)
+    ended = (None, None) if found.stopped is None else (found.stopped.rule, found.stopped.text)
+    output.write(TrajectoryRecord(name, temperature, found.steps, len(frames), *ended))
