@@ -34,11 +34,9 @@ def run(settings: RunSettings, show: Show) -> RunReport:
     from adaptntk.campaign.config import Overrides
     from adaptntk.campaign.loop import run_campaign
 
-    def tell(summary: "RoundSummary") -> None:
-        show.line(round_line(summary))
-
     instead = Overrides(settings.executor, settings.workers, settings.scheduler, settings.device, settings.output)
-    return RunReport(*run_campaign(settings.config, settings.resume, instead, show.progress, tell))
+    ended = run_campaign(settings.config, settings.resume, instead, show.progress, lambda s: show.line(round_line(s)))
+    return RunReport(*ended)
 
 
 def round_line(summary: "RoundSummary") -> str:

@@ -15,7 +15,6 @@ from adaptntk.verbs.shared import Device, LabelNames, Seed
 
 if TYPE_CHECKING:
     from adaptntk.training.loop import EpochReport, Trained
-    from adaptntk.training.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -37,20 +36,6 @@ class TrainSettings(LabelNames, Device, Seed):
     resume: bool = option("Go on from the last epoch's checkpoint.", False)
     dtype: str = option("float32 or float64.", "float32")
 
-    def recipe(self) -> "Recipe":
-        """The preset with what was overridden."""
-        from adaptntk.training.recipe import find_preset
-
-        recipe = find_preset(self.preset, self.epochs)
-        reference = self.energy_reference or ("elements" if recipe.element_energies else "mean")
-        return dataclasses.replace(
-            recipe,
-            batch_size=recipe.batch_size if self.batch_size is None else self.batch_size,
-            learning_rate=recipe.learning_rate if self.learning_rate is None else self.learning_rate,
-            per_atom_energy=_second("--energy-loss", self.energy_loss, "total", "per_atom"),
-            element_energies=_second("--energy-reference", reference, "mean", "elements"),
-        )
-
 
 class TrainReport(NamedTuple):
     trained: "Trained"
@@ -69,8 +54,17 @@ def train(settings: TrainSettings, show: Show) -> TrainReport:
     """Train a MACE network with the paper's recipe and write a stock .model file."""
     from adaptntk.data.splits import check_disjoint
     from adaptntk.training.loop import TrainingOptions, train as train_network
+    from adaptntk.training.recipe import find_preset
 
-    recipe = settings.recipe()
+    recipe = find_preset(settings.preset, settings.epochs)
+    reference = settings.energy_reference or ("elements" if recipe.element_energies else "mean")
+    recipe = dataclasses.replace(
+        recipe,
+        batch_size=recipe.batch_size if settings.batch_size is None else settings.batch_size,
+        learning_rate=recipe.learning_rate if settings.learning_rate is None else settings.learning_rate,
+        per_atom_energy=_second("--energy-loss", settings.energy_loss, "total", "per_atom"),
+        element_energies=_second("--energy-reference", reference, "mean", "elements"),
+    )
     check_writable(settings.output)
     sets = settings.read(settings.train), settings.read(settings.valid)
     check_disjoint({f"--train {settings.train}": sets[0], f"--valid {settings.valid}": sets[1]})
