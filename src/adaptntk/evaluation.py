@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ase import Atoms, units
+from ase import units
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import Calibration, conformal_quantile, cross_fitted_sigma
 from adaptntk.core.metrics import Array
-from adaptntk.data.structures import reference_energies, reference_forces, structure_sizes
+from adaptntk.data.structures import Structures, reference_energies, reference_forces, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Predictions
 
@@ -26,13 +26,13 @@ BOOTSTRAPS = 2000
 _UNITS = {"kcal/mol": 23.0605, "kJ/mol": 96.4853, "Hartree": 1 / 27.2114, "Hartree/Bohr": 1 / 51.4221}
 
 
-def force_errors(predicted: Sequence[Array], structures: Sequence[Atoms]) -> Array:
+def force_errors(predicted: Sequence[Array], structures: Structures) -> Array:
     """Root mean square over atoms and directions, one number per structure, eV/Å."""
     reference = reference_forces(structures)
     return np.array([np.sqrt(np.mean((p - r) ** 2)) for p, r in zip(predicted, reference, strict=True)])
 
 
-def energy_errors(predicted: Array, structures: Sequence[Atoms]) -> Array:
+def energy_errors(predicted: Array, structures: Structures) -> Array:
     """Predicted minus labelled total energy, eV."""
     return predicted - reference_energies(structures)
 
@@ -65,7 +65,7 @@ class ErrorSummary:
     energy_mae_per_atom: float
 
 
-def summarise_errors(predicted: Predictions, structures: Sequence[Atoms]) -> ErrorSummary:
+def summarise_errors(predicted: Predictions, structures: Structures) -> ErrorSummary:
     """What is said of a model's errors on labelled structures."""
     sizes = structure_sizes(structures).astype(float)
     errors = force_errors(predicted.forces, structures)
@@ -80,7 +80,7 @@ def summarise_errors(predicted: Predictions, structures: Sequence[Atoms]) -> Err
     )
 
 
-def _hottest_tenth(structures: Sequence[Atoms], sizes: Array) -> NDArray[np.bool_]:
+def _hottest_tenth(structures: Structures, sizes: Array) -> NDArray[np.bool_]:
     energies = reference_energies(structures)
     numbers = sorted({int(z) for atoms in structures for z in atoms.numbers})
     counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in structures], dtype=float)
@@ -88,13 +88,13 @@ def _hottest_tenth(structures: Sequence[Atoms], sizes: Array) -> NDArray[np.bool
     return excess >= np.quantile(excess, 0.9)
 
 
-def size_correlation(variance: Array, structures: Sequence[Atoms]) -> float | None:
+def size_correlation(variance: Array, structures: Structures) -> float | None:
     """How far scores follow the number of atoms (Spearman); None if all structures have the same."""
     found = metrics.spearman(variance, structure_sizes(structures).astype(float))
     return found if np.isfinite(found) else None
 
 
-def check_label_units(forces: Sequence[Array], structures: Sequence[Atoms], name: str) -> None:
+def check_label_units(forces: Sequence[Array], structures: Structures, name: str) -> None:
     """Compare labelled with predicted forces: a good fit with the slope of another unit gives it away."""
     p, r = (np.concatenate([f.ravel() for f in part]) for part in (forces, reference_forces(structures)))
     if len(p) < 3 or np.std(p) == 0 or np.std(r) == 0 or np.corrcoef(p, r)[0, 1] < 0.9:
@@ -102,10 +102,8 @@ def check_label_units(forces: Sequence[Array], structures: Sequence[Atoms], name
     slope = float(p @ r / (p @ p))
     for unit, factor in _UNITS.items():
         if abs(slope / factor - 1) < 0.15:
-            raise InputError(
-                f"{name}: the force labels are {slope:.3g} times the predicted forces, so they look like {unit}; "
-                "convert the labels to eV and eV/Å"
-            )
+            why = f"the force labels are {slope:.3g} times the predicted forces, so they look like {unit}"
+            raise InputError(f"{name}: {why}; convert the labels to eV and eV/Å")
 
 
 def ranking(variance: Array, errors: Array, rng: np.random.Generator) -> dict[str, Any]:

@@ -19,16 +19,15 @@ def ridge_problem(noise):
     )
     path = RidgePath(rows[:100])
     queries = rows[100:]
-    scores = lambda lams: path.variances(queries, lams).numpy()  # noqa: E731
-    truth = scores([path.lam(1e-7)])[0]
+    truth = path.variances(queries, [path.lam(1e-7)])[0].numpy()
     errors = np.sqrt(truth) * np.exp(noise * rng().standard_normal(200))
-    return path, scores, errors
+    return path, queries, errors
 
 
 @pytest.mark.parametrize("criterion", ["spearman", "nll"])
 def test_a_clear_gain_moves_the_ridge(criterion):
-    path, scores, errors = ridge_problem(noise=0.05)
-    choice = choose_ridge(path, criterion, scores, errors, rng())
+    path, queries, errors = ridge_problem(noise=0.05)
+    choice = choose_ridge(path, criterion, queries, errors, rng())
     assert choice.alpha < 1e-5
     assert "better than the prior's by" in choice.reason
     assert choice.lam == pytest.approx(choice.alpha * path.mean_squared_norm)
@@ -36,11 +35,11 @@ def test_a_clear_gain_moves_the_ridge(criterion):
 
 @pytest.mark.parametrize("criterion", ["spearman", "nll"])
 def test_noise_does_not(criterion):
-    path, scores, _ = ridge_problem(noise=0.0)
+    path, queries, _ = ridge_problem(noise=0.0)
     moved = 0
     for seed in range(10):
         errors = np.abs(rng(seed).standard_normal(200))
-        moved += choose_ridge(path, criterion, scores, errors, rng(seed)).alpha != 1e-4
+        moved += choose_ridge(path, criterion, queries, errors, rng(seed)).alpha != 1e-4
     assert moved <= 6  # a one-standard-error rule lets some pass; without it all ten would move
 
 

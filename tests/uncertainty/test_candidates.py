@@ -22,7 +22,7 @@ def test_structures_are_described_once_for_all_rules(rule, fitted, parts, monkey
 def test_scores_are_enough_where_there_are_no_features(fit_by_name, parts):
     fitted = fit_by_name("energy")
     candidates = fitted.candidates(parts["pool"])
-    assert candidates.blocks is None
+    assert isinstance(candidates.source, torch.Tensor)
     assert np.allclose(candidates.scores.energy_sigma, fitted.score(parts["pool"]).energy_sigma)
     assert candidates.select("topb", 4).indices == fitted.select(parts["pool"], 4, "topb").indices
     assert candidates.sketch_overlap(4, Constraints()) is None

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from scipy import optimize
 
 from adaptntk.core.metrics import Array
@@ -52,7 +53,7 @@ def fit_variance(variance: Array, errors: Array) -> VarianceCalibration:
     return VarianceCalibration(float(best[0]) * unit_e / unit_u, math.sqrt(float(best[1]) * unit_e))
 
 
-def cross_fitted_sigma(variance: Array, errors: Array, rng: np.random.Generator) -> Array:
+def cross_fitted_sigma(variance: Array, errors: Array, rng: Generator) -> Array:
     """Sigma of each half of the structures from the calibration of the other half: nothing grades itself."""
     halves = np.array_split(rng.permutation(len(errors)), 2)
     sigma = np.empty_like(errors)
@@ -80,9 +81,8 @@ def check_coverage(coverage: float) -> None:
 def check_calibration_size(structures: int) -> None:
     """Refuse sets that are too small to say anything."""
     if structures < MINIMUM_STRUCTURES:
-        raise InputError(
-            f"calibration needs at least {MINIMUM_STRUCTURES} labelled structures, better 100, not {structures}"
-        )
+        least = f"at least {MINIMUM_STRUCTURES} labelled structures, better 100"
+        raise InputError(f"calibration needs {least}, not {structures}")
 
 
 @dataclass(frozen=True)
@@ -104,23 +104,13 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls,
-        variances: Array,
-        force_errors: Array,
-        energy_errors: Array,
-        rng: np.random.Generator,
-        energy_power: float = 1.0,
+        cls, variances: Array, force_errors: Array, energy_errors: Array, rng: Generator, energy_power: float = 1.0
     ) -> "Calibration":
         """Fit both scales, and keep what conformal thresholds of any coverage need."""
         check_calibration_size(len(variances))
-        sigma = cross_fitted_sigma(variances, force_errors, rng)
-        return cls(
-            fit_variance(variances, force_errors),
-            fit_variance(variances, np.abs(energy_errors)),
-            np.sort(force_errors / sigma),
-            np.sort(variances),
-            energy_power,
-        )
+        ratios = np.sort(force_errors / cross_fitted_sigma(variances, force_errors, rng))
+        forces, energy = (fit_variance(variances, np.abs(errors)) for errors in (force_errors, energy_errors))
+        return cls(forces, energy, ratios, np.sort(variances), energy_power)
 
     def error_bound(self, variance: Array, coverage: float) -> Array:
         """The force error of a new structure is below this with about the stated probability.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import optimize
 
@@ -38,18 +39,13 @@ class LogErrorRegression:
 
     @classmethod
     def fit(
-        cls,
-        covariates: Array,
-        errors: Array,
-        monotone: Sequence[bool],
-        open_ended: Sequence[bool],
-        rng: np.random.Generator,
+        cls, covariates: Array, errors: Array, monotone: Sequence[bool], open_ended: Sequence[bool], rng: Generator
     ) -> "LogErrorRegression":
         """On labelled structures, one row of covariates each."""
         if len(errors) < 2 * FOLDS:
             raise InputError(f"the error model needs at least {2 * FOLDS} labelled structures, not {len(errors)}")
         target = np.log(np.maximum(errors, 1e-12 * errors.max()))
-        masks = np.array(monotone, dtype=bool), np.array(open_ended, dtype=bool)
+        masks = np.array(monotone), np.array(open_ended)
         folds = np.array_split(rng.permutation(len(target)), FOLDS)
 
         def held_out_loss(ridge: float) -> float:

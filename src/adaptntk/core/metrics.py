@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 Array = NDArray[np.float64]
+LEVEL = 0.95  # of intervals
 
 
 def spearman(u: Array, e: Array) -> float:
@@ -44,10 +45,10 @@ def aurc(ranking: Array, e: Array) -> float:
     return float(np.trapezoid(risk, coverage))
 
 
-def normalised_aurc(u: Array, e: Array, rng: np.random.Generator, permutations: int = 5) -> float:
+def normalised_aurc(u: Array, e: Array, rng: np.random.Generator) -> float:
     """AURC_n: 0 when u ranks as the true error does, 1 when no better than chance."""
     oracle = aurc(e, e)
-    chance = np.mean([aurc(rng.permutation(len(e)).astype(float), e) for _ in range(permutations)])
+    chance = np.mean([aurc(rng.permutation(len(e)).astype(float), e) for _ in range(5)])
     return float((aurc(u, e) - oracle) / (chance - oracle))
 
 
@@ -64,14 +65,14 @@ def ence(sigma: Array, e: Array, bins: int = 10) -> float:
     return float(np.mean(np.abs(rmv - rmse) / rmv))
 
 
-def ence_floor(sigma: Array, freedom: float, rng: np.random.Generator, bins: int = 10, draws: int = 100) -> float:
+def ence_floor(sigma: Array, freedom: float, rng: np.random.Generator) -> float:
     """ENCE that a perfectly calibrated sigma would show, by simulation: it is not zero.
 
     A structure's squared error is the mean of ``freedom`` squared normal numbers of variance ``sigma^2`` (3 N if all
     force components erred independently, 1 if they erred together).
     """
-    errors = (sigma * np.sqrt(rng.chisquare(freedom, len(sigma)) / freedom) for _ in range(draws))
-    return float(np.mean([ence(sigma, simulated, bins) for simulated in errors]))
+    errors = (sigma * np.sqrt(rng.chisquare(freedom, len(sigma)) / freedom) for _ in range(100))
+    return float(np.mean([ence(sigma, simulated) for simulated in errors]))
 
 
 def error_degrees_of_freedom(sigma: Array, e: Array) -> float:
@@ -81,24 +82,19 @@ def error_degrees_of_freedom(sigma: Array, e: Array) -> float:
 
 
 def bootstrap_interval(
-    statistic: Callable[..., float],
-    arrays: tuple[Array, ...],
-    rng: np.random.Generator,
-    draws: int = 500,
-    level: float = 0.95,
+    statistic: Callable[..., float], arrays: tuple[Array, ...], rng: np.random.Generator, draws: int = 500
 ) -> tuple[float, float]:
     """Interval of a statistic of per-structure arrays, resampling structures."""
     samples = (rng.integers(0, len(arrays[0]), len(arrays[0])) for _ in range(draws))
     values = [statistic(*(array[sample] for array in arrays)) for sample in samples]
-    return centred_interval(statistic(*arrays), np.array(values), level)
+    return centred_interval(statistic(*arrays), np.array(values))
 
 
-def centred_interval(estimate: float, values: Array, level: float = 0.95) -> tuple[float, float]:
-    """The quantiles of resampled values, moved so that their mean is the estimate.
+def centred_interval(estimate: float, values: Array) -> tuple[float, float]:
+    """The outer quantiles of resampled values, moved so that their mean is the estimate.
 
     A resampled set holds structures twice and bins of fewer different ones, so that a calibration error, a mean of
     absolute values, is larger on it: its plain quantiles may not even contain the estimate.
     """
-    moved = values - np.nanmean(values) + estimate
-    low, high = np.nanquantile(moved, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.nanquantile(values - np.nanmean(values) + estimate, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

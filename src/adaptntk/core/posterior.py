@@ -222,9 +222,7 @@ def _checked(rows: Tensor, lam: float) -> Tensor:
 def _cholesky(matrix: Tensor, lam: float) -> Tensor:
     factor, info = torch.linalg.cholesky_ex(matrix)
     if int(info) != 0:
-        raise IndefiniteMatrixError(
-            f"the covariance is not positive definite at lam = {lam:.3g}, although lam is added to its "
-            f"diagonal: lam is too small beside its largest entry {float(matrix.diagonal().max()):.3g}; "
-            "use a larger alpha or lam"
-        )
+        what = f"the covariance is not positive definite at lam = {lam:.3g}, although lam is added to its diagonal"
+        why = f"lam is too small beside its largest entry {float(matrix.diagonal().max()):.3g}"
+        raise IndefiniteMatrixError(f"{what}: {why}; use a larger alpha or lam")
     return factor

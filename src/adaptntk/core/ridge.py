@@ -1,11 +1,12 @@
 """The ridge ``lam``: how it is chosen, and why."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from adaptntk.core import metrics
+from adaptntk.core.blocks import Blocks
 from adaptntk.core.calibration import fit_variance
 from adaptntk.core.metrics import Array
 from adaptntk.core.posterior import RidgePath
@@ -43,7 +44,7 @@ def fixed_ridge(path: RidgePath, lam: float, criterion: str = "fixed") -> RidgeC
 def choose_ridge(
     path: RidgePath,
     criterion: str,
-    variances: Callable[[list[float]], Array] | None,
+    queries: Tensor | Blocks | None,
     errors: Array | None,
     rng: np.random.Generator,
     prior_alpha: float = PRIOR_ALPHA,
@@ -56,7 +57,7 @@ def choose_ridge(
     the nearest to the prior is taken. ``effective_dimension`` needs no labels.
 
     Args:
-        variances: scores of the validation structures for a list of ``lam``, one row each.
+        queries: the validation structures, and
         errors: their true errors.
     """
     check_criterion(criterion)
@@ -66,10 +67,10 @@ def choose_ridge(
         target = TARGET_DIMENSION_FRACTION * len(path.rows)
         distance = [abs(path.effective_dimension(path.lam(alpha)) - target) for alpha in ALPHA_GRID]
         return _choice(path, ALPHA_GRID[int(np.argmin(distance))], criterion, f"d_lam nearest {target:.0f} (n/3)")
-    if variances is None or errors is None:
+    if queries is None or errors is None:
         raise InputError(f"the criterion {criterion!r} needs labelled validation structures")
     grid = sorted({*ALPHA_GRID, prior_alpha})
-    scores = variances([path.lam(alpha) for alpha in grid])
+    scores = path.variances(queries, [path.lam(alpha) for alpha in grid]).cpu().numpy()
     samples = [np.arange(len(errors))] + [rng.integers(0, len(errors), len(errors)) for _ in range(200)]
     if criterion == "spearman":
         table = np.array([metrics.spearman_rows(scores[:, s], errors[s]) for s in samples])

@@ -20,6 +20,8 @@ from adaptntk.data.geometry import close_pairs, nearest_neighbours
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 
+Structures = Sequence[Atoms]
+
 ENERGY = "REF_energy"
 FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å

@@ -3,7 +3,7 @@
 Streamed: structures x parameters numbers never exist at once, unless full gradients are asked for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.registry import make_sketch
-from adaptntk.data.structures import structure_sizes
+from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.features.estimate import Estimate, seconds_of
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
@@ -50,7 +50,7 @@ class EnergyGradients(FeatureMap):
     def extract(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,
     ) -> Tensor:
@@ -96,9 +96,7 @@ class EnergyGradients(FeatureMap):
         assert point.gradient is not None
         return point, self.sketch.apply(point.gradient / float(len(atoms)) ** NORMALISATIONS[self.normalise])
 
-    def estimate(
-        self, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
-    ) -> Estimate:
+    def estimate(self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True) -> Estimate:
         """Time a few gradients and one multiplication, and add up what will be held in memory."""
         parameters = parameter_count(potential)
         sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), 8)).astype(int)]
@@ -161,7 +159,7 @@ class EnergyGradients(FeatureMap):
 
 
 def _batches(
-    potential: Potential, structures: Sequence[Atoms], most: int, memory_budget: int, progress: Progress
+    potential: Potential, structures: Structures, most: int, memory_budget: int, progress: Progress
 ) -> Iterator[list[tuple[int, Any]]]:
     """(index, graph) of structures to be differentiated together: of like size, so that little is padded."""
     order = np.argsort(structure_sizes(structures), kind="stable").tolist()

@@ -1,13 +1,12 @@
 """Blocks of the sets that a fit needs, with all checks made before and after."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ase import Atoms
 from torch import Tensor
 
 from adaptntk.core.blocks import TensorBlocks
+from adaptntk.data.structures import Structures
 from adaptntk.features.feature_map import FeatureMap, check_finite
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
@@ -25,7 +24,7 @@ class Extracted:
 
 
 def announce(
-    feature_map: FeatureMap, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
+    feature_map: FeatureMap, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True
 ) -> None:
     """Say what the features will cost, and refuse what does not fit into memory."""
     estimate = feature_map.estimate(potential, structures, memory_budget, kept)
@@ -39,8 +38,8 @@ def announce(
 def extract_sets(
     feature_map: FeatureMap,
     potential: Potential,
-    train: Sequence[Atoms],
-    valid: Sequence[Atoms],
+    train: Structures,
+    valid: Structures,
     memory_budget: int,
     progress: Progress = silent,
 ) -> Extracted:

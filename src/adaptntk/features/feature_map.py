@@ -10,7 +10,7 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.data.structures import structure_sizes
+from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.estimate import Estimate
 from adaptntk.memory import DEFAULT_BUDGET
@@ -44,7 +44,7 @@ class FeatureMap(ABC):
     def extract(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,
     ) -> Tensor:
@@ -70,7 +70,7 @@ class FeatureMap(ABC):
     def extract_and_predict(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         batch_size: int = 16,
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,
@@ -88,7 +88,7 @@ class FeatureMap(ABC):
         return full
 
     def estimate(
-        self, potential: Potential, structures: Sequence[Atoms], memory_budget: int, kept: bool = True
+        self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True
     ) -> Estimate | None:
         """What `extract` will take, if it is worth telling; ``kept``: all blocks are held at once."""
         return None
@@ -100,7 +100,7 @@ def check_normalisation(normalise: str) -> None:
         raise InputError(f"unknown normalisation {normalise!r}: choose one of {', '.join(NORMALISATIONS)}")
 
 
-def choose_normalisation(normalise: str, train: Sequence[Atoms]) -> str:
+def choose_normalisation(normalise: str, train: Structures) -> str:
     """Resolve ``auto``: sizes only matter when there are several."""
     if normalise == "auto":
         return "per_atom" if len({len(atoms) for atoms in train}) > 1 else "none"
@@ -108,7 +108,7 @@ def choose_normalisation(normalise: str, train: Sequence[Atoms]) -> str:
     return normalise
 
 
-def size_powers(structures: Sequence[Atoms], power: float) -> NDArray[np.float64]:
+def size_powers(structures: Structures, power: float) -> NDArray[np.float64]:
     """``N^power`` of each structure."""
     return structure_sizes(structures).astype(float) ** power
 

@@ -1,6 +1,5 @@
 """The features that enter the readouts, summed over the atoms: those of LLPR (Bigi et al., 2024)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,6 +9,7 @@ from ase import Atoms
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
@@ -38,7 +38,7 @@ class LastLayerFeatures(FeatureMap):
     def extract(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,
     ) -> Tensor:
@@ -47,7 +47,7 @@ class LastLayerFeatures(FeatureMap):
     def extract_and_predict(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         batch_size: int = 16,
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,

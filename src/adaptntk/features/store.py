@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptntk.core.blocks import Blocks, chunk_size
+from adaptntk.core.blocks import Blocks, chunks
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.files import check_folder, locked, make_folder, write_atomically
 
@@ -107,10 +107,8 @@ class FeatureStore:
     def check(self, numbers: NDArray[np.int64]) -> None:
         """Compare blocks with their checksums."""
         checksums = self._entries["checksum"]
-        step = chunk_size(self.blocks(numbers))
-        for start in range(0, len(numbers), step):
-            part = numbers[start : start + step]
-            for number, block in zip(part.tolist(), self.read(part), strict=True):
+        for place, part in chunks(self.blocks(numbers)):
+            for number, block in zip(numbers[place].tolist(), part.numpy(), strict=True):
                 if zlib.crc32(block.tobytes()) != int(checksums[number]):
                     where = f"{self._rows}: row {number}"
                     raise InputError(f"{where} is damaged; remove the folder, its rows are made again")
@@ -151,10 +149,8 @@ class FeatureStore:
             raise InputError(f"{path}: not the description of a feature store, or damaged") from None
         for key, value in header.items():
             if found.get(key) != value:
-                raise MismatchError(
-                    f"{self.folder}: holds features of another kind: {key} is {found.get(key)} there and {value} here; "
-                    "choose another folder"
-                )
+                why = f"holds features of another kind: {key} is {found.get(key)} there and {value} here"
+                raise MismatchError(f"{self.folder}: {why}; choose another folder")
 
     def _cut(self, count: int) -> None:
         """Keep the first blocks only. The caller holds the lock."""

@@ -5,19 +5,17 @@ work with both.
 """
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import torch
-from ase import Atoms
 
 from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import RidgePath, fit_posterior
 from adaptntk.core.ridge import PRIOR_ALPHA, RidgeChoice, check_criterion, choose_ridge, fixed_ridge
 from adaptntk.core.sketch.quality import SketchAdvice, advice_from_exact, advice_from_halves
 from adaptntk.core.sketch.registry import make_sketch
+from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.features.energy_gradients import EnergyGradients
@@ -25,7 +23,7 @@ from adaptntk.features.extraction import Extracted
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, choose_normalisation
 from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.features.registry import restore_feature_map
-from adaptntk.models.protocol import Potential, Predictions, parameter_count
+from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
@@ -64,11 +62,7 @@ class RidgeOptions:
         criterion = self.criterion or ("spearman" if self.lam is None else "fixed")
         if criterion == "fixed" or (errors is None and criterion != "effective_dimension"):
             return start
-
-        def variances(lams: list[float]) -> Array:
-            return path.variances(blocks.valid, lams).cpu().numpy()
-
-        return choose_ridge(path, criterion, variances, errors, rng, start.alpha)
+        return choose_ridge(path, criterion, blocks.valid, errors, rng, start.alpha)
 
 
 @dataclass(frozen=True)
@@ -96,35 +90,23 @@ class FeatureMethod:
         """Where the features do not grow with the number of atoms, neither does the error that they speak of."""
         return NORMALISATIONS[self.features.feature_map.normalise]
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         features = self.features
-        variances, energies, forces = [], [], []
+        found, budget = [], features.memory_budget
         for part in features.parts(structures):
             frames = structures if len(part) == len(structures) else structures[part.start : part.stop]
-            blocks, predicted = features.feature_map.extract_and_predict(
-                self.potential, frames, batch_size, features.memory_budget, progress
-            )
-            variances.append(self.variance(blocks))
-            energies.append(predicted.energies)
-            forces += predicted.forces
-        return Assessment(np.concatenate(variances), "variance", np.concatenate(energies), forces)
-
-    def assess_blocks(self, blocks: TensorBlocks, predicted: Predictions) -> Assessment:
-        """The same for structures whose blocks and predictions are known."""
-        return Assessment(self.variance(blocks.tensor), "variance", predicted.energies, predicted.forces)
-
-    def variance(self, blocks: torch.Tensor) -> Array:
-        """The score of each block."""
-        asked = TensorBlocks(blocks, self.features.blocks.asked)
-        return self.features.posterior.variance(asked).cpu().numpy()
+            extract = features.feature_map.extract_and_predict
+            blocks, predicted = extract(self.potential, frames, batch_size, budget, progress)
+            found.append((features.variance(TensorBlocks(blocks, features.blocks.asked)), predicted))
+        energies = np.concatenate([predicted.energies for _, predicted in found])
+        forces = [force for _, predicted in found for force in predicted.forces]
+        return Assessment(np.concatenate([variance for variance, _ in found]), "variance", energies, forces)
 
     def state(self) -> MethodState:
         features = self.features
-        settings: dict[str, Any] = {
-            "features": features.feature_map.spec(self.potential),
-            "ridge": vars(features.ridge),
-            "sketch_check": None if features.sketch_check is None else vars(features.sketch_check),
-        }
+        check = None if features.sketch_check is None else vars(features.sketch_check)
+        spec = features.feature_map.spec(self.potential)
+        settings = {"features": spec, "ridge": vars(features.ridge), "sketch_check": check}
         return MethodState((self.potential,), {"blocks": features.blocks.tensor}, settings, features.memory_budget)
 
     @classmethod
@@ -167,10 +149,8 @@ class NTK(FeatureMethod):
         sketch = make_sketch(options.sketch, options.dim, seed, bench.memory_budget // 2)
         parameters = parameter_count(bench.member(0))
         if sketch.dim(parameters) > parameters:
-            raise InputError(
-                f"a sketch of {options.dim:,} dimensions exceeds the {parameters:,} parameters of the model: use a "
-                "smaller --sketch-dim, or --sketch none for exact scores"
-            )
+            exceeds = f"a sketch of {options.dim:,} dimensions exceeds the {parameters:,} parameters of the model"
+            raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
         normalise = choose_normalisation(options.normalise, bench.train)
         return cls.fit_map(bench, rng, EnergyGradients(sketch, normalise), options)
 
@@ -191,10 +171,9 @@ class LastLayer(FeatureMethod):
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: LastLayerOptions) -> "LastLayer":
-        normalise = choose_normalisation(options.normalise, bench.train)
         # A generator of its own: the calibration must not depend on how the ridge was chosen.
         own = np.random.default_rng(bench.seed)
-        return cls.fit_map(bench, own, LastLayerFeatures(normalise), options)
+        return cls.fit_map(bench, own, LastLayerFeatures(choose_normalisation(options.normalise, bench.train)), options)
 
 
 def _check_sketch(model: FeatureModel, extracted: Extracted) -> SketchAdvice | None:

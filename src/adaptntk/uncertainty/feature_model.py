@@ -2,21 +2,21 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from ase import Atoms
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, TensorBlocks, join
-from adaptntk.core.posterior import DualPosterior, Posterior, fit_posterior
+from adaptntk.core.metrics import Array
+from adaptntk.core.posterior import FeaturePosterior, fit_posterior
 from adaptntk.core.ridge import RidgeChoice
-from adaptntk.core.selection.problem import Constraints, Problem
+from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem
 from adaptntk.core.selection.registry import select
 from adaptntk.core.sketch.quality import SketchAdvice, halves, jaccard
-from adaptntk.data.structures import structure_hashes
+from adaptntk.data.structures import Structures, structure_hashes
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import FeatureMap, check_finite
 from adaptntk.features.store import FeatureStore, StoredBlocks
@@ -38,14 +38,14 @@ class FeatureModel:
     feature_map: FeatureMap
     blocks: TensorBlocks
     ridge: RidgeChoice
-    posterior: Posterior | DualPosterior
+    posterior: FeaturePosterior
     sketch_check: SketchAdvice | None = None
     memory_budget: int = DEFAULT_BUDGET
 
     def extract(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         name: str = "structures",
         progress: Progress = silent,
         numbers: Sequence[int] | None = None,
@@ -61,7 +61,7 @@ class FeatureModel:
     def extract_stored(
         self,
         potential: Potential,
-        structures: Sequence[Atoms],
+        structures: Structures,
         folder: str | Path,
         name: str = "structures",
         progress: Progress = silent,
@@ -97,20 +97,19 @@ class FeatureModel:
         _, rows, width = self.blocks.shape
         return FeatureStore(folder, identity, width, rows, self.blocks.asked)
 
-    def parts(self, structures: Sequence[Atoms]) -> Iterator[range]:
+    def variance(self, blocks: Blocks) -> Array:
+        """The score of each block."""
+        return self.posterior.variance(blocks).cpu().numpy()
+
+    def parts(self, structures: Structures) -> list[range]:
         """Ranges of structures whose blocks may be held beside everything else."""
         step = self._structures_at_once(SCORE_STEP)
-        for start in range(0, len(structures), step):
-            yield range(start, min(start + step, len(structures)))
+        return [range(start, min(start + step, len(structures))) for start in range(0, len(structures), step)]
 
     def condition(self, blocks: Tensor | Blocks) -> "FeatureModel":
         """As if these structures had been in the training set; no labels, no retraining."""
         tensor = blocks if isinstance(blocks, Tensor) else blocks[:]
         return dataclasses.replace(self, blocks=join(self.blocks, tensor), posterior=self.posterior.condition(tensor))
-
-    def problem(self, candidates: Blocks, count: int, constraints: Constraints | None = None, seed: int = 0) -> Problem:
-        """The choice of a batch, for any rule."""
-        return Problem.of_features(self.posterior, self.blocks, candidates, count, constraints, seed)
 
     def sketch_overlap(self, candidates: Blocks, count: int, constraints: Constraints) -> float | None:
         """How much the batch depends on the sketch: Jaccard overlap of the batches of its two halves."""
@@ -120,9 +119,8 @@ class FeatureModel:
         constraints = dataclasses.replace(constraints, min_separation=0.0)
         batches = []
         for training, pool in zip(halves(self.blocks), halves(candidates), strict=True):
-            posterior = fit_posterior(training, self.ridge.lam)
-            problem = Problem.of_features(posterior, training, pool, count, constraints)
-            batches.append(select("adaptntk", problem).indices)
+            space = FeatureSpace(fit_posterior(training, self.ridge.lam), training, pool)
+            batches.append(select("adaptntk", Problem(space, count, constraints)).indices)
         return jaccard(*batches)
 
     def _structures_at_once(self, most: int) -> int:

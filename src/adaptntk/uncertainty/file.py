@@ -26,6 +26,7 @@ from adaptntk.uncertainty.registry import find_method
 from adaptntk.version import __version__
 
 _STATE = "state."
+_CALIBRATION = ("ratios", "variances")
 
 
 def save_fitted(fitted: Fitted, path: str | Path) -> None:
@@ -33,8 +34,7 @@ def save_fitted(fitted: Fitted, path: str | Path) -> None:
     path, state = Path(path), fitted.method.state()
     tensors = {_STATE + name: tensor for name, tensor in state.tensors.items()}
     if fitted.calibration is not None:
-        tensors["calibration_ratios"] = torch.from_numpy(fitted.calibration.ratios)
-        tensors["calibration_variances"] = torch.from_numpy(fitted.calibration.variances)
+        tensors |= {f"calibration_{name}": torch.from_numpy(getattr(fitted.calibration, name)) for name in _CALIBRATION}
     text = json.dumps(_header(fitted, state, path), indent=1, allow_nan=False)
     contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomically(path, lambda temporary: save_file(contents, temporary, {"adaptntk": text}))
@@ -85,15 +85,13 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Any], dict[str, t
 
 
 def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
-    model = state.networks[0]
+    model, folder = state.networks[0], path.parent
+    networks = [{"path": _relative(each.source, folder), "sha256": each.fingerprint} for each in state.networks]
     return {
         "format": FORMAT,
         "written_by": f"adaptntk {__version__}",
         "method": fitted.name,
-        "networks": [
-            {"path": _relative(network.source, path.parent), "sha256": network.fingerprint}
-            for network in state.networks
-        ],
+        "networks": networks,
         "parameters_sha256": parameters_hash(model),
         "parameter_count": parameter_count(model),
         "dtype": str(model.dtype).removeprefix("torch."),
@@ -114,8 +112,7 @@ def _networks(
         if first and potential is not None:
             loaded = potential
         else:
-            moved = first and model is not None
-            location = Path(str(model)) if moved else _find_model(path, network["path"], first)
+            location = Path(model) if first and model is not None else _find_model(path, network["path"], first)
             loaded = load_potential(location, device, about["dtype"], about["head"])
         _check_hash(path, "model" if first else f"network {number}", network["sha256"], loaded.fingerprint)
         found.append(loaded)
@@ -145,44 +142,33 @@ def _find_model(path: Path, model: str | None, first: bool) -> Path:
 def _check_hash(path: Path, what: str, expected: str, found: str) -> None:
     """Refuse a model that is not the one the file was written for."""
     if expected != found:
-        raise MismatchError(
-            f"{path}: was fitted for another model: {what} SHA-256 {expected}, but this one has {found}; "
-            "use the right model or fit again"
-        )
+        why = f"{path}: was fitted for another model: {what} SHA-256 {expected}, but this one has {found}"
+        raise MismatchError(f"{why}; use the right model or fit again")
 
 
 def _calibration_header(calibration: Calibration | None, score: str) -> dict[str, Any] | None:
     """The calibration in words; ``score`` is what the raw score is called."""
     if calibration is None:
         return None
+    thresholds = {}
+    for coverage in REPORTED_COVERAGES:
+        found = conformal_quantile(calibration.ratios, coverage), calibration.variance_threshold(coverage)
+        # JSON has no infinity: a coverage out of reach of a small calibration set becomes null.
+        ratio, threshold = (value if np.isfinite(value) else None for value in found)
+        thresholds[str(coverage)] = {"error_over_sigma": ratio, score: threshold}
     return {
         "forces": vars(calibration.forces),
         "energy": vars(calibration.energy),
         "energy_power": calibration.energy_power,
         "structures": len(calibration.ratios),
         "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
-        "thresholds": {
-            str(coverage): {
-                "error_over_sigma": _json_number(conformal_quantile(calibration.ratios, coverage)),
-                score: _json_number(calibration.variance_threshold(coverage)),
-            }
-            for coverage in REPORTED_COVERAGES
-        },
+        "thresholds": thresholds,
     }
 
 
 def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Tensor]) -> Calibration | None:
     if stored is None:
         return None
-    return Calibration(
-        VarianceCalibration(**stored["forces"]),
-        VarianceCalibration(**stored["energy"]),
-        tensors["calibration_ratios"].numpy(),
-        tensors["calibration_variances"].numpy(),
-        stored["energy_power"],
-    )
-
-
-def _json_number(value: float) -> float | None:
-    """JSON has no infinity: a coverage out of reach of a small calibration set becomes null."""
-    return value if np.isfinite(value) else None
+    forces, energy = (VarianceCalibration(**stored[name]) for name in ("forces", "energy"))
+    ratios, variances = (tensors[f"calibration_{name}"].numpy() for name in _CALIBRATION)
+    return Calibration(forces, energy, ratios, variances, stored["energy_power"])

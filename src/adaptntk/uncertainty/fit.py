@@ -1,14 +1,13 @@
 """The one way to an uncertainty: checks, the method's own fit, calibration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from ase import Atoms
 
 from adaptntk.core.calibration import Calibration, check_calibration_size
 from adaptntk.data.splits import check_disjoint
-from adaptntk.data.structures import check_labelled, structure_hash
+from adaptntk.data.structures import Structures, check_labelled, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.evaluation import check_label_units, energy_errors, force_errors
 from adaptntk.features.feature_map import size_powers
@@ -26,7 +25,7 @@ def fit(
     bench: Workbench,
     method: str = "ntk",
     options: Mapping[str, Any] | None = None,
-    calibration: Sequence[Atoms] | None = None,
+    calibration: Structures | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Fitted:
     """Fit and calibrate the method of that name.
@@ -41,8 +40,8 @@ def fit(
         names: what errors call the sets.
     """
     kind, chosen = find_method(method), make_options(method, options)
-    sets = {"train": bench.train, "valid": bench.valid, "calibration": calibration or ()}
-    _check_sets(bench, sets, SET_NAMES | dict(names or {}), kind.uses_training_labels)
+    names, calibration = SET_NAMES | dict(names or {}), calibration or ()
+    _check_sets(bench, calibration, names, kind.uses_training_labels)
     rng = np.random.default_rng(bench.seed)
     fitted = kind.fit(bench, rng, chosen)
     hashes = tuple(structure_hash(atoms) for atoms in bench.train)
@@ -51,42 +50,35 @@ def fit(
         return Fitted(fitted, None, hashes)
     assessed = _assess(bench, fitted, calibration)
     if calibration:
-        check_label_units(assessed.forces, calibration, (SET_NAMES | dict(names or {}))["calibration"])
-    used = tuple(structure_hash(atoms) for atoms in (*bench.valid, *(calibration or ())))
-    return Fitted(fitted, _calibrate(fitted, assessed, labelled, rng), hashes, used)
+        check_label_units(assessed.forces, calibration, names["calibration"])
+    used = tuple(structure_hash(atoms) for atoms in (*bench.valid, *calibration))
+    power = fitted.energy_power
+    errors = force_errors(assessed.forces, labelled)
+    energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
+    return Fitted(fitted, Calibration.fit(assessed.variance, errors, energies, rng, power), hashes, used)
 
 
-def _check_sets(
-    bench: Workbench, sets: Mapping[str, Sequence[Atoms]], names: Mapping[str, str], labelled_training: bool
-) -> None:
+def _check_sets(bench: Workbench, calibration: Structures, names: Mapping[str, str], labelled_training: bool) -> None:
     if not bench.train:
         raise InputError("the training set is empty")
+    sets = {"train": bench.train, "valid": bench.valid, "calibration": calibration}
     for key, frames in sets.items():
         if key != "train" or labelled_training:
             check_labelled(frames, names[key])
         if key != "train" and frames:
             check_calibration_size(len(frames))
-    check_disjoint({names["train"]: bench.train, names["valid"]: bench.valid})
-    check_disjoint({names["train"]: bench.train, names["calibration"]: sets["calibration"]})
+    for key in ("valid", "calibration"):
+        check_disjoint({names["train"]: bench.train, names[key]: sets[key]})
     for key, frames in sets.items():
         check_species(bench.member(0), frames, names[key])
     if bench.valid:
         check_label_units(bench.predicted_valid().forces, bench.valid, names["valid"])
 
 
-def _assess(bench: Workbench, method: Method, calibration: Sequence[Atoms] | None) -> Assessment:
-    if calibration:
-        return method.assess(calibration, bench.batch_size, bench.progress)
-    if isinstance(method, FeatureMethod):
-        # Blocks and predictions of the validation structures are there already.
-        return method.assess_blocks(bench.extracted(method.features.feature_map).valid, bench.predicted_valid())
-    return method.assess(bench.valid, bench.batch_size, bench.progress)
-
-
-def _calibrate(
-    method: Method, assessed: Assessment, labelled: Sequence[Atoms], rng: np.random.Generator
-) -> Calibration:
-    energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, method.energy_power)
-    return Calibration.fit(
-        assessed.variance, force_errors(assessed.forces, labelled), energies, rng, method.energy_power
-    )
+def _assess(bench: Workbench, method: Method, calibration: Structures) -> Assessment:
+    if calibration or not isinstance(method, FeatureMethod):
+        return method.assess(calibration or bench.valid, bench.batch_size, bench.progress)
+    # Blocks and predictions of the validation structures are there already.
+    features, predicted = method.features, bench.predicted_valid()
+    variance = features.variance(bench.extracted(features.feature_map).valid)
+    return Assessment(variance, "variance", predicted.energies, predicted.forces)

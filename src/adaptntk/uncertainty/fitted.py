@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from ase import Atoms
 
+from adaptntk.core.blocks import Blocks
 from adaptntk.core.calibration import Calibration
-from adaptntk.core.selection.problem import Constraints, Selection
+from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
 from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
-from adaptntk.data.structures import structure_hash, structure_hashes
+from adaptntk.data.structures import Structures, structure_hash, structure_hashes
 from adaptntk.errors import InputError
 from adaptntk.features.extraction import announce
 from adaptntk.features.feature_map import size_powers
@@ -28,7 +29,6 @@ class Fitted:
     """A method, what turns its scores into eV and eV/Å, and what it has seen. A value: nothing changes it.
 
     Args:
-        method: the fitted method.
         calibration: None where no labelled structures were given.
         train_hashes: structures that the model was trained on.
         calibration_hashes: others whose labels were used: it is not to be evaluated on those either.
@@ -59,38 +59,35 @@ class Fitted:
         """What files call the raw score."""
         return f"{self.name}_variance"
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         """Scores and predictions."""
         return self.method.assess(structures, batch_size, progress)
 
-    def announce(self, structures: Sequence[Atoms], kept: bool = True) -> None:
+    def announce(self, structures: Structures, kept: bool = True) -> None:
         """Log what scoring these structures will take, and refuse what does not fit into memory."""
-        if self.features is not None:
-            features = self.features
+        if (features := self.features) is not None:
             announce(features.feature_map, self.potential, structures, features.memory_budget, kept)
 
     def candidates(
-        self,
-        pool: Sequence[Atoms],
-        name: str = "pool",
-        store: str | Path | None = None,
-        progress: Progress = silent,
+        self, pool: Structures, name: str = "pool", store: str | Path | None = None, progress: Progress = silent
     ) -> Candidates:
         """Structures to choose from, with their features where the method has any.
 
         With ``store``, a folder, features are kept there and found again, and need not fit into memory.
         """
         self.check_store(store)
-        if self.features is None:
-            variance = torch.from_numpy(self._variance(pool, name, progress))
-            return Candidates(self, pool, None, variance)
+        features = self.features
+        if features is None:
+            return Candidates(self, pool, torch.from_numpy(self._variance(pool, name, progress)))
         if store is None:
-            return Candidates(self, pool, self.features.extract(self.potential, pool, name, progress))
-        return Candidates(self, pool, self.features.extract_stored(self.potential, pool, store, name, progress))
+            blocks: Blocks = features.extract(self.potential, pool, name, progress)
+        else:
+            blocks = features.extract_stored(self.potential, pool, store, name, progress)
+        return Candidates(self, pool, FeatureSpace(features.posterior, features.blocks, blocks))
 
     def score(
         self,
-        structures: Sequence[Atoms],
+        structures: Structures,
         name: str = "structures",
         store: str | Path | None = None,
         progress: Progress = silent,
@@ -100,7 +97,7 @@ class Fitted:
             return self.candidates(structures, name, store, progress).scores
         return self.scores_of_variance(self._variance(structures, name, progress), structures)
 
-    def scores_of_variance(self, variance: Array, structures: Sequence[Atoms]) -> Scores:
+    def scores_of_variance(self, variance: Array, structures: Structures) -> Scores:
         """The raw scores in physical units, once calibrated."""
         if self.calibration is None:
             return Scores(variance)
@@ -130,13 +127,12 @@ class Fitted:
             # Where the network breaks down, on atoms that lie on one another for instance, whoever watches must see it.
             variance = np.array([np.nan])
             if bool(torch.isfinite(block).all()):
-                blocks = dataclasses.replace(features.blocks, tensor=block[None])
-                variance = features.posterior.variance(blocks).cpu().numpy()
+                variance = features.variance(dataclasses.replace(features.blocks, tensor=block[None]))
         return point, self.entries(self.scores_of_variance(variance, [atoms]), 0, coverage)
 
     def select(
         self,
-        pool: Sequence[Atoms],
+        pool: Structures,
         count: int,
         rule: str = "adaptntk",
         exclude: Iterable[Atoms | str] = (),
@@ -147,25 +143,23 @@ class Fitted:
         """Choose the structures worth labelling next, in order. Structures of the training set are never picked.
 
         Args:
-            pool: the candidates.
-            count: how many.
             rule: the name of a selector: ``adaptntk`` (scores updated after each pick), ``topb``, ``lcmd``, ...
             exclude: structures (or their hashes) that are labelled already.
             min_separation: see `Constraints`.
             groups: a label for each candidate, and how many picks may share one.
         """
         self.check_rule(rule)
-        labels, most = groups if groups is not None else (None, None)
+        labels, most = groups or (None, None)
         constraints = Constraints(self.excluded(pool, exclude), min_separation, labels, most)
         return self.candidates(pool).select(rule, count, constraints, seed)
 
-    def excluded(self, pool: Sequence[Atoms], exclude: Iterable[Atoms | str] = ()) -> list[bool]:
+    def excluded(self, pool: Structures, exclude: Iterable[Atoms | str] = ()) -> list[bool]:
         """Which candidates are in the training set or in ``exclude``."""
         known = set(self.train_hashes)
         known |= {item if isinstance(item, str) else structure_hash(item) for item in exclude}
         return [digest in known for digest in structure_hashes(pool)]
 
-    def condition(self, structures: Sequence[Atoms]) -> "Fitted":
+    def condition(self, structures: Structures) -> "Fitted":
         """The uncertainty as if these structures had been in the training set; no labels, no retraining."""
         if self.features is None:
             raise InputError(f"{self.name} has only scores, which cannot be updated without a new training")
@@ -178,29 +172,25 @@ class Fitted:
         """Refuse a rule that is not known, or that needs features where there are none."""
         check_selector(rule)
         if self.features is None and rule not in SCORES_SUFFICE:
-            raise InputError(
-                f"--method {rule} needs features, and {self.name} has only scores: use --method topb or random"
-            )
+            why = f"--method {rule} needs features, and {self.name} has only scores"
+            raise InputError(f"{why}: use --method topb or random")
 
     def check_store(self, store: object | None) -> None:
         """Only features can be kept."""
         if store is not None and self.features is None:
             raise InputError(f"--store keeps features, and {self.name} has none")
 
-    def _variance(self, structures: Sequence[Atoms], name: str, progress: Progress) -> Array:
+    def _variance(self, structures: Structures, name: str, progress: Progress) -> Array:
         if not structures:
             raise InputError(f"{name}: no structures")
         features = self.features
         if features is None:
             return self.assess(structures, progress=progress).variance
-        parts = list(features.parts(structures))
+        parts = features.parts(structures)
         if len(parts) == 1:
-            blocks = features.extract(self.potential, structures, name, progress)
-            return features.posterior.variance(blocks).cpu().numpy()
-        found = [
-            features.posterior.variance(
-                features.extract(self.potential, structures[part.start : part.stop], name, numbers=part)
-            )
-            for part in progress(parts, "energy gradients", len(parts))
-        ]
-        return torch.cat(found).cpu().numpy()
+            return features.variance(features.extract(self.potential, structures, name, progress))
+        found = []
+        for part in progress(parts, "energy gradients", len(parts)):
+            frames = structures[part.start : part.stop]
+            found.append(features.variance(features.extract(self.potential, frames, name, numbers=part)))
+        return np.concatenate(found)

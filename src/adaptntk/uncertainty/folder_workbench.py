@@ -58,10 +58,9 @@ class FolderWorkbench(Workbench):
         name = f"member-{number}"
         self.used.add(name)
         if name not in self._loaded:
-            # A thousand members of one seed come before the first of the next.
             keep = number == 0 and not self.recipe.cosine and self.keep_snapshots
-            share = SNAPSHOT_SHARE if keep else 0.0
-            path = self._trained(name, self.recipe, 1000 * self.seed + number, share)
+            # A thousand members of one seed come before the first of the next.
+            path = self._trained(name, self.recipe, 1000 * self.seed + number, SNAPSHOT_SHARE * keep)
             how = (self.dtype, self.head) if name in self.given else ()
             self._loaded[name] = load_potential(path, self.device, *how)
         return self._loaded[name]
@@ -71,14 +70,11 @@ class FolderWorkbench(Workbench):
         missing = [number for number in range(count) if f"member-{number}" not in self.given]
         if "member-0" in self.given and missing:
             self._check_architecture()
-        futures = [executor.submit(_train_member, self._plain(), number) for number in missing]
+        # What another process needs to make the same networks in the same folder.
+        plain = {name: getattr(self, name) for name in ("train", "valid", "seed", "folder", "recipe", "device")}
+        futures = [executor.submit(_train_member, plain, number) for number in missing]
         for future in futures:
             future.result()
-
-    def _plain(self) -> dict[str, Any]:
-        """What another process needs to make the same networks in the same folder."""
-        settings = {"folder": self.folder, "recipe": self.recipe, "seed": self.seed, "device": self.device}
-        return {"train": self.train, "valid": self.valid, **settings}
 
     def snapshots(self) -> list[dict[str, Tensor]]:
         """Weights along the last quarter of the training of the model itself, at a constant learning rate.
@@ -103,8 +99,7 @@ class FolderWorkbench(Workbench):
         name = f"dropout-{rate:g}"
         self.used.add(name)
         if name not in self._loaded:
-            recipe = dataclasses.replace(self.recipe, dropout=rate)
-            path = self._trained(name, recipe, 1000 * self.seed)
+            path = self._trained(name, dataclasses.replace(self.recipe, dropout=rate), 1000 * self.seed)
             self._loaded[name] = load_potential(path, self.device).with_dropout(rate)
         return self._loaded[name]
 
@@ -112,7 +107,7 @@ class FolderWorkbench(Workbench):
         """How long each network was trained, interruptions not counted."""
         given = {name: path.with_suffix(".seconds") for name, path in self.given.items()}
         elsewhere = {name: _sum_of_lines(path) for name, path in given.items() if path.exists()}
-        return {**self.read_seconds(self.folder), **elsewhere}
+        return self.read_seconds(self.folder) | elsewhere
 
     @staticmethod
     def read_seconds(folder: Path) -> dict[str, float]:
@@ -125,18 +120,15 @@ class FolderWorkbench(Workbench):
         if not path.exists():
             write_atomically(path, lambda temporary: temporary.write_text(identity))
         if path.read_text() != identity:
-            raise InputError(
-                f"{self.folder}: holds a network {name!r} of a training with other data, seed or settings; choose "
-                "another folder, or remove this one"
-            )
+            why = f"{self.folder}: holds a network {name!r} of a training with other data, seed or settings"
+            raise InputError(f"{why}; choose another folder, or remove this one")
 
     def _check_architecture(self) -> None:
         """Networks to be compared with a given one must be built like it."""
         if not untrained_network(self.train, self.recipe, torch.float32, seed=0).built_like(self.member(0)):
-            raise InputError(
-                f"{self.given['member-0']}: is not built like the networks of this preset, so no others can be "
-                "trained to go with it; train them yourself and name their files, or choose its preset"
-            )
+            why = "is not built like the networks of this preset, so no others can be trained to go with it"
+            cure = "train them yourself and name their files, or choose its preset"
+            raise InputError(f"{self.given['member-0']}: {why}; {cure}")
 
     def _trained(
         self, name: str, recipe: Recipe, seed: int, snapshots: float = 0.0, start: Potential | None = None

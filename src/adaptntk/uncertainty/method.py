@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
-from ase import Atoms
 from torch import Tensor
 
 from adaptntk.core.metrics import Array
+from adaptntk.data.structures import Structures
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
@@ -112,7 +112,7 @@ class Method(Protocol):
     def fit(cls, bench: "Workbench", rng: np.random.Generator, options: Any) -> Self:
         """Make one from training and validation structures; ``rng`` for what is random and not a network."""
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         """Scores and predictions."""
 
     def state(self) -> MethodState:
@@ -136,11 +136,11 @@ class ScoresOnly:
     features = None
     kind: Kind = "variance"
 
-    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+    def score(self, structures: Structures, predicted: Predictions) -> Array:
         """One number per structure."""
         raise NotImplementedError
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         """Scores and predictions."""
         predicted = self.potential.predict(structures, batch_size, progress)  # type: ignore[attr-defined]
         return Assessment(self.score(structures, predicted), self.kind, predicted.energies, predicted.forces)

@@ -46,18 +46,16 @@ def find_method(name: str) -> type[Method]:
 
 def make_options(name: str, given: Mapping[str, Any] | None) -> Any:
     """The options of a method, with defaults for what is not given."""
-    kind = find_method(name).Options
     _check_names(name, given or {})
-    return kind(**(given or {}))
+    return find_method(name).Options(**(given or {}))
 
 
 def parse_options(name: str, texts: Sequence[str]) -> dict[str, Any]:
     """``KEY=VALUE`` texts as options of a method, each of the type that the method declares."""
     types = _types(name)
     found: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        _check_names(name, [key if equals else text])
+    for key, _, value in (text.partition("=") for text in texts):
+        _check_names(name, [key])
         try:
             found[key] = types[key](value)
         except ValueError:
@@ -69,11 +67,9 @@ def _check_names(name: str, given: Sequence[str] | Mapping[str, Any]) -> None:
     types = _types(name)
     for key in given:
         if key not in types:
-            defaults = {item.name: item.default for item in dataclasses.fields(find_method(name).Options)}
-            described = [f"{option} ({kind.__name__}, {defaults[option]})" for option, kind in types.items()]
-            raise InputError(
-                f"{name} has no option {key!r}; write KEY=VALUE with one of: {', '.join(described) or 'none'}"
-            )
+            options = dataclasses.fields(find_method(name).Options)
+            known = ", ".join(f"{item.name} ({types[item.name].__name__}, {item.default})" for item in options)
+            raise InputError(f"{name} has no option {key!r}; write KEY=VALUE with one of: {known or 'none'}")
 
 
 def _types(name: str) -> dict[str, type]:

@@ -1,12 +1,11 @@
 """What a method may ask for while it is fitted. What costs something is done once, whoever asks."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ase import Atoms
 from torch import Tensor
 
+from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.features.extraction import Extracted, extract_sets
 from adaptntk.features.feature_map import FeatureMap
@@ -27,8 +26,8 @@ class Workbench:
         memory_budget: bytes.
     """
 
-    train: Sequence[Atoms]
-    valid: Sequence[Atoms] = ()
+    train: Structures
+    valid: Structures = ()
     seed: int = 0
     batch_size: int = 16
     memory_budget: int = DEFAULT_BUDGET

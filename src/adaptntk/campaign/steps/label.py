@@ -17,7 +17,7 @@ from adaptntk.campaign.steps.driver import Driver, Timer, timed
 from adaptntk.campaign.steps.learn import load_ntk
 from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import sequential_variances
-from adaptntk.core.selection.problem import Constraints
+from adaptntk.core.selection.problem import Constraints, Problem
 from adaptntk.core.selection.registry import select
 from adaptntk.data.structures import structure_hash
 from adaptntk.labelers.record import GIVEN, Origin, Role
@@ -114,7 +114,8 @@ def choose(
     pool = TensorBlocks(torch.as_tensor(blocks, device=fitted.potential.device), features.blocks.asked)
     if labelled:
         features = features.condition(pool.tensor[labelled])
-    found = select(config.select.method, features.problem(pool, count, Constraints(excluded), seed))
+    problem = Problem.of_features(features.posterior, features.blocks, pool, count, Constraints(excluded), seed)
+    found = select(config.select.method, problem)
     # U given everything before the pick, whatever the rule maximises: what the label is expected to tell.
     picks = TensorBlocks(pool.tensor[found.indices], pool.asked)
     variances = sequential_variances(features.posterior, picks).tolist()

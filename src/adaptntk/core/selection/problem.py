@@ -153,10 +153,8 @@ class Allowed:
     def check_open(self) -> None:
         """Say so when nothing is left and the batch is not complete."""
         if not bool(self.open.any()):
-            raise InputError(
-                f"only {self.picked} of the {self.problem.count} structures asked for satisfy the constraints: ask for "
-                "fewer, lower --min-separation or raise the limit per group"
-            )
+            found = f"only {self.picked} of the {self.problem.count} structures asked for satisfy the constraints"
+            raise InputError(f"{found}: ask for fewer, lower --min-separation or raise the limit per group")
 
     def _covariance(self, index: int) -> Tensor:
         """Of every candidate with one of them, row by row of what is asked."""

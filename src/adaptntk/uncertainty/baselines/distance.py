@@ -1,13 +1,12 @@
 """The distance to the nearest training structure, in the features that enter the readouts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from ase import Atoms
 from scipy.spatial import cKDTree
 
+from adaptntk.data.structures import Structures
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, MethodState, NoOptions, ScoresOnly
@@ -33,7 +32,7 @@ class Distance(ScoresOnly):
         centre, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-12)
         return cls(potential, cKDTree((features - centre) / scale), centre, scale)
 
-    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+    def score(self, structures: Structures, predicted: Predictions) -> Array:
         return self.tree.query((mean_invariants(self.potential, predicted) - self.centre) / self.scale)[0]
 
     def state(self) -> MethodState:

@@ -1,12 +1,11 @@
 """Monte Carlo dropout (Gal and Ghahramani, 2016): one network, trained and asked with random features left out."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from ase import Atoms
 
+from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential, check_dropout_rate
 from adaptntk.progress import Progress, silent
@@ -46,7 +45,7 @@ class Dropout(ScoresOnly):
         """Train a network with dropout after the non-linearity of its last readout (the first one is linear)."""
         return cls(bench.dropout_member(options.rate), options.rate, options.passes, bench.seed)
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         # Masks depend on the seed and on the structures, on nothing that was computed before.
         with self.potential.dropout_enabled(), torch.random.fork_rng():
             torch.manual_seed(self.seed)

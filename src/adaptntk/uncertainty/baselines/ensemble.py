@@ -1,11 +1,10 @@
 """Query by committee: networks that differ in the seed of their training."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ase import Atoms
 
+from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
@@ -44,7 +43,7 @@ class Ensemble(ScoresOnly):
     def potential(self) -> Potential:
         return self.members[0]
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         return Assessment.of_committee([member.predict(structures, batch_size, progress) for member in self.members])
 
     def state(self) -> MethodState:

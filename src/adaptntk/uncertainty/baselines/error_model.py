@@ -1,15 +1,13 @@
 """Beyond the paper: the NTK score and what comes for free with it, combined on the validation set."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from ase import Atoms
 
 from adaptntk.core.error_model import LogErrorRegression
-from adaptntk.data.structures import structure_sizes
+from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.evaluation import force_errors
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
@@ -54,7 +52,7 @@ class ErrorModel(ScoresOnly):
     def potential(self) -> Potential:
         return self.ntk.potential
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         covariates, assessed = _covariates(self.ntk, self.last_layer, structures, batch_size, progress)
         return Assessment(self.regression.predict(covariates), "std", assessed.energies, assessed.forces)
 
@@ -79,7 +77,7 @@ class ErrorModel(ScoresOnly):
 
 
 def _covariates(
-    ntk: NTK, last_layer: LastLayer, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent
+    ntk: NTK, last_layer: LastLayer, structures: Structures, batch_size: int = 16, progress: Progress = silent
 ) -> tuple[Array, Assessment]:
     assessed = ntk.assess(structures, batch_size, progress)
     other = last_layer.assess(structures, batch_size)

@@ -1,15 +1,13 @@
 """Evidential regression (Amini et al., 2020), fitted after the training on the frozen features of the network."""
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from ase import Atoms
 from torch import Tensor, nn
 
-from adaptntk.data.structures import reference_energies, structure_sizes
+from adaptntk.data.structures import Structures, reference_energies, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions
@@ -107,7 +105,7 @@ class Evidential(ScoresOnly):
         head.load_state_dict(kept)
         return cls(potential, head, centre, scale)
 
-    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+    def score(self, structures: Structures, predicted: Predictions) -> Array:
         features = torch.as_tensor(mean_invariants(self.potential, predicted))
         with torch.no_grad():
             _, nu, alpha, beta = self.head((features - self.centre) / self.scale)
@@ -125,7 +123,7 @@ class Evidential(ScoresOnly):
         return cls(state.networks[0], head, centre, scale)
 
 
-def _inputs(potential: Potential, frames: Sequence[Atoms]) -> tuple[Tensor, Tensor]:
+def _inputs(potential: Potential, frames: Structures) -> tuple[Tensor, Tensor]:
     features = mean_invariants(potential, potential.predict(frames))
     per_atom = reference_energies(frames) / structure_sizes(frames)
     return torch.as_tensor(features), torch.as_tensor(per_atom)

@@ -1,12 +1,10 @@
 """The predicted energy itself: a trivial score that some published ones do not beat."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ase import Atoms
 
-from adaptntk.data.structures import structure_sizes
+from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
@@ -27,5 +25,5 @@ class PredictedEnergy(ScoresOnly):
         energies = potential.predict(bench.train).energies
         return cls(potential, float((energies / structure_sizes(bench.train)).min()))
 
-    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+    def score(self, structures: Structures, predicted: Predictions) -> Array:
         return np.maximum(predicted.energies / structure_sizes(structures) - self.lowest, 0.0)

@@ -1,13 +1,11 @@
 """Chance: a score that any method should beat."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from ase import Atoms
 
-from adaptntk.data.structures import structure_hash
+from adaptntk.data.structures import Structures, structure_hash
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, NoOptions, ScoresOnly
 from adaptntk.uncertainty.workbench import Workbench
@@ -26,6 +24,6 @@ class RandomNumbers(ScoresOnly):
         """Nothing to fit."""
         return cls(bench.member(0), bench.seed)
 
-    def score(self, structures: Sequence[Atoms], predicted: Predictions) -> Array:
+    def score(self, structures: Structures, predicted: Predictions) -> Array:
         digests = [hashlib.sha256(f"{self.seed} {structure_hash(atoms)}".encode()).digest() for atoms in structures]
         return np.array([int.from_bytes(digest[:6]) / 2**48 for digest in digests])

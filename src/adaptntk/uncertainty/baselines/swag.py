@@ -1,14 +1,13 @@
 """SWAG (Maddox et al., 2019): a Gaussian over the weights, from where the training wandered in its last epochs."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from ase import Atoms
 from torch import Tensor
 
+from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
@@ -78,7 +77,7 @@ class SWAG(ScoresOnly):
         weights = WeightDistribution.fit(rows, options.scale)
         return cls(_network(base, weights), weights, options.draws, bench.seed)
 
-    def assess(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Assessment:
+    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
         generator = torch.Generator().manual_seed(self.seed)
         drawn = []
         for _ in progress(range(self.draws), "draws of the weights", self.draws):
