@@ -10,9 +10,8 @@ import ase.io
 import numpy as np
 import pytest
 
-from adaptntk.campaign.layout import RunDirectory
+from adaptntk.campaign.layout import RoundSnapshot, RunDirectory, read_run
 from adaptntk.campaign.records import Pick
-from adaptntk.campaign.snapshot import RoundSnapshot, read_run
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
 from adaptntk.report.campaign import campaign_page

@@ -11,7 +11,7 @@ import adaptntk
 for module in pkgutil.walk_packages(adaptntk.__path__, "adaptntk."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
-from adaptntk.campaign.snapshot import read_run
+from adaptntk.campaign.layout import read_run
 from adaptntk.report.campaign import campaign_page
 from adaptntk.report.figures import draw_selection
 before = dict(matplotlib.rcParams)  # mace sets the size of its fonts when it is imported

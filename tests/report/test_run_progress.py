@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from adaptntk.campaign.snapshot import read_run
+from adaptntk.campaign.layout import read_run
 from adaptntk.files import locked
 from adaptntk.report.run_progress import progress_of, status_of
 from adaptntk.verbs.report import report as write_report

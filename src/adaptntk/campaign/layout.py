@@ -1,16 +1,23 @@
-"""The run directory: all that is known of a campaign, in files that people can read. Every name stands here."""
+"""The run directory: all that is known of a campaign, in files that people can read. Every name stands here.
 
+A snapshot is the directory read at one moment: finished, still going on, or killed at any point. Everything but
+``run.json`` may be missing. Files are written atomically, so that what is there is complete.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ase import Atoms
 
 from adaptntk.campaign import records
-from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, TrajectoryRecord, write_ledger
+from adaptntk.campaign.records import FORMAT, Holdout, Pick, RoundSummary, RunRecord, TrajectoryRecord, write_ledger
 from adaptntk.data.structures import read_structures
 from adaptntk.errors import require
 from adaptntk.files import make_folder, read_record, write_json
-from adaptntk.labelers.record import LabelFiles, LabelRecord, RecordFile, Role, read_label
+from adaptntk.labelers.record import FailureRecord, LabelFiles, LabelRecord, RecordFile, Role, read_label
 
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
 STEPS = ("explore", "select", "label", "train", "evaluate")
@@ -110,3 +117,88 @@ class RunDirectory:
 def read_own(path: Path) -> list[Atoms]:
     """Structures of a file of a run directory, which may hold none."""
     return read_structures(path, own=True) if path.exists() and path.stat().st_size else []
+
+
+@dataclass(frozen=True)
+class RoundSnapshot:
+    """One round; ``summary`` is None until it is finished."""
+
+    files: RoundDirectory
+    trajectories: tuple[TrajectoryRecord, ...] = ()
+    picks: Sequence[Pick] = ()  # of all waves in order
+    holdout: Holdout | None = None
+    summary: RoundSummary | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        return self.files.number
+
+    @property
+    def compared(self) -> Holdout | None:
+        """The hold-out structures, if uncertainties of some of them can be compared with errors."""
+        known = self.holdout is not None and np.isfinite(self.holdout.forces_uncertainty).any()
+        return self.holdout if known else None
+
+
+@dataclass(frozen=True)
+class RunSnapshot:
+    """All that a campaign left on disk, except structures."""
+
+    folder: Path
+    about: RunRecord
+    rounds: tuple[RoundSnapshot, ...]
+    labels: tuple[LabelRecord, ...]
+    quarantine: tuple[FailureRecord, ...]
+    verdict: records.Verdict | None
+    changed: float
+
+    @property
+    def name(self) -> str:
+        return self.about.name
+
+    @property
+    def summaries(self) -> list[RoundSummary]:
+        """Of the rounds that are finished."""
+        return [entry.summary for entry in self.rounds if entry.summary is not None]
+
+
+def read_run(folder: str | Path) -> RunSnapshot:
+    """Read a run directory, or refuse what is none."""
+    run = RunDirectory(Path(folder))
+    about = run.record()
+    # Labels are read last: a run that goes on meanwhile then never shows fewer labels than its rounds speak of.
+    rounds = tuple(_read_round(entry) for entry in run.rounds())
+    labels = tuple(LabelRecord.read(path) for path in run.files.all_labels())
+    failures = tuple(run.files.failure(path.stem).get() for path in run.files.all_failures())
+    return RunSnapshot(run.path, about, rounds, labels, failures, run.verdict.read(), _last_change(run.path))
+
+
+def _read_round(entry: RoundDirectory) -> RoundSnapshot:
+    explored, picks = entry.explored.read() or records.Explored(), entry.picks.read() or records.Picks()
+    measured = Holdout.read(entry.holdout), entry.summary.read(), entry.seconds()
+    return RoundSnapshot(entry, explored.trajectories, picks.all, *measured)
+
+
+def _last_change(folder: Path) -> float:
+    """When the newest file was written, seconds since 1970; what we write ourselves does not count."""
+    times = [0.0]
+    for path in folder.rglob("*"):
+        try:
+            if path.is_file() and path.suffix != ".html":
+                times.append(path.stat().st_mtime)
+        except OSError:  # renamed or removed meanwhile
+            continue
+    return max(times)
+
+
+def steps_of(rounds: Iterable[RoundSnapshot]) -> list[str]:
+    """The steps that were timed in any of the rounds, in their order."""
+    timed = {step for entry in rounds for step in entry.seconds}
+    return [*(step for step in STEPS if step in timed), *sorted(timed - set(STEPS))]
+
+
+def all_tested(runs: Sequence[RunSnapshot]) -> bool:
+    """Whether all runs have errors on the user's test structures: hold-out structures differ from run to run."""
+    summaries = [summary for run in runs for summary in run.summaries]
+    return bool(summaries) and all(summary.test is not None for summary in summaries)

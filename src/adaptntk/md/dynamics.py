@@ -49,12 +49,7 @@ class StopReason:
 
 
 class Monitor:
-    """Applies rules to one observation after the other; one monitor for each run.
-
-    Args:
-        rules: what must not happen.
-        calibration: of the uncertainty, which uncertainty rules need.
-    """
+    """Applies rules to one observation after the other; one for each run. Uncertainty rules need a calibration."""
 
     def __init__(self, rules: Sequence[Rule], calibration: Calibration | None = None) -> None:
         self.rules = tuple(rules)
@@ -117,7 +112,6 @@ def run_md(
     Args:
         uncertainty: with the potential that moves the atoms.
         start: geometry, cell, masses and constraints; not changed.
-        rules: what must not happen.
         seed: of velocities and noise.
         coverage: probability stated for ``forces_error_bound`` in the frames.
     """
@@ -146,8 +140,6 @@ def watch(
     Args:
         dynamics: not yet begun. With ``every`` of its calculator equal to ``interval`` no pass through the network is
             done twice.
-        rules: what must not happen.
-        steps: at most so many.
         interval: steps between observations.
         target: the thermostat's temperature, K, for rules that need it.
     """

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from adaptntk.campaign.layout import ROLES
-from adaptntk.campaign.snapshot import RunSnapshot, all_tested
+from adaptntk.campaign.layout import ROLES, RunSnapshot, all_tested
 from adaptntk.campaign.verdict import headline as verdict_headline
 from adaptntk.report import campaign_figures as figures, campaign_tables as tables
 from adaptntk.report.run_progress import progress_of

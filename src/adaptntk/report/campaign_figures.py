@@ -8,13 +8,13 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator
 
-from adaptntk.campaign.layout import STEPS
+from adaptntk.campaign.layout import STEPS, RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.campaign.records import ErrorRecord
-from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.core.metrics import calibration_bins
-from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS, Array
+from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS, Array, plain_ticks
+from adaptntk.report.viewer import evenly
 
 RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
 STEP_COLOURS = dict(zip(STEPS, ("#4477AA", "#66CCEE", "#CCBB44", "#AA3377", "#999999"), strict=True))
@@ -79,17 +79,12 @@ def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / 1.15, high * 1.15)})
     ratio = high / low
     steps = (1, 2, 5) if ratio > 8 else (1, 1.5, 2, 3, 4, 5, 7) if ratio > 3 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
-    axis.set_major_locator(LogLocator(subs=steps))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_ticks(axis, LogLocator(subs=steps))
 
 
 def rounds_to_draw(rounds: Sequence[RoundSnapshot]) -> list[RoundSnapshot]:
     """At most four rounds whose uncertainties can be compared with errors: the first, the last, and some between."""
-    usable = [entry for entry in rounds if entry.compared is not None]
-    if len(usable) <= MAX_PANELS:
-        return usable
-    return [usable[i] for i in np.linspace(0, len(usable) - 1, MAX_PANELS).round().astype(int)]
+    return evenly([entry for entry in rounds if entry.compared is not None], MAX_PANELS)
 
 
 def uncertainty_panels(rounds: Sequence[RoundSnapshot]) -> Markup | None:
@@ -139,9 +134,7 @@ def _diagonal(axes: Axes, limits: tuple[float, float], title: str) -> None:
     steps = np.array([1, 2, 5]) if limits[1] / limits[0] < 30 else np.array([1])
     ticks = np.concatenate([steps * 10.0**power for power in range(-3, 7)])
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(FixedLocator(list(ticks)))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(axis, FixedLocator(list(ticks)))
 
 
 def information_panel(rounds: Sequence[RoundSnapshot]) -> Markup | None:

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from adaptntk.campaign.layout import ROLES
+from adaptntk.campaign.layout import ROLES, RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.campaign.records import ErrorRecord, RoundSummary
-from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.core.metrics import calibration_bins
 
 NOTHING = "–"

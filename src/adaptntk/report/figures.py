@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import FuncFormatter, Locator, LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
@@ -122,9 +123,14 @@ def plain_log_ticks(axes: Axes) -> None:
     low, high = axes.get_xlim()
     steps = (1.0, 2.0, 5.0) if high / low < 50 else (1.0,)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_locator(LogLocator(subs=()))
+        plain_ticks(axis, LogLocator(subs=steps))
+
+
+def plain_ticks(axis: Axis, locator: Locator) -> None:
+    """Ticks there only, with numbers as people write them."""
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

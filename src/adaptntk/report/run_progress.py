@@ -3,7 +3,7 @@
 import time
 from typing import NamedTuple
 
-from adaptntk.campaign.snapshot import RoundSnapshot, RunSnapshot
+from adaptntk.campaign.layout import RoundSnapshot, RunSnapshot
 from adaptntk.files import is_locked
 from adaptntk.report.campaign_tables import Table, duration, round_row, total_seconds
 

@@ -8,17 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata, resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import ase.io
 import numpy as np
 from ase import Atoms
 
-from adaptntk.campaign.layout import ROLES
+from adaptntk.campaign.layout import ROLES, RunSnapshot
 from adaptntk.campaign.records import Pick
-from adaptntk.campaign.snapshot import RunSnapshot
 from adaptntk.files import damaged
 from adaptntk.labelers.record import read_info
+
+Item = TypeVar("Item")
 
 MAX_STRUCTURES = 2000
 # An atom takes about 30 bytes in the page before compression: the browser holds 6 MB of structures at most.
@@ -100,15 +101,16 @@ def worth_showing(candidates: list[Candidate], max_structures: int = MAX_STRUCTU
     others = [index for index, candidate in enumerate(candidates) if not candidate.pick]
     # By the mean size: a few structures more or less do not matter.
     room = min(max_structures, max(1, int(MAX_ATOMS / np.mean([candidate.atoms for candidate in candidates]))))
-    shown = _evenly(picked, room)
-    shown += _evenly(others, room - len(shown))
+    shown = evenly(picked, room)
+    shown += evenly(others, room - len(shown))
     return [candidates[index] for index in sorted(shown)]
 
 
-def _evenly(indices: list[int], count: int) -> list[int]:
-    if len(indices) <= count:
-        return indices
-    return [indices[i] for i in np.linspace(0, len(indices) - 1, count).round().astype(int)] if count > 0 else []
+def evenly(items: Sequence[Item], count: int) -> list[Item]:
+    """As many of them at most, from the first to the last."""
+    if len(items) <= count:
+        return list(items)
+    return [items[i] for i in np.linspace(0, len(items) - 1, count).round().astype(int)] if count > 0 else []
 
 
 class Viewer(NamedTuple):

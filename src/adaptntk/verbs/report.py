@@ -29,8 +29,7 @@ def report(settings: ReportSettings, show: Show) -> PageReport:
     Learning curve, uncertainty against error, where the labels went, information, time, failures, and a viewer of
     candidates and picks.
     """
-    from adaptntk.campaign.layout import RunDirectory
-    from adaptntk.campaign.snapshot import read_run
+    from adaptntk.campaign.layout import RunDirectory, read_run
     from adaptntk.report.campaign import campaign_page
 
     path = RunDirectory(settings.run).report if settings.output is None else settings.output

@@ -32,7 +32,7 @@ class StatusReport(NamedTuple):
 @verb(RunFolder)
 def status(settings: RunFolder, show: Show) -> StatusReport:
     """Show where a campaign stands: rounds, labels, errors, time, and what it is doing now."""
-    from adaptntk.campaign.snapshot import read_run
+    from adaptntk.campaign.layout import read_run
     from adaptntk.report.run_progress import status_of
 
     return StatusReport(status_of(read_run(settings.run)))

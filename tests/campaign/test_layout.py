@@ -7,9 +7,8 @@ import shutil
 import numpy as np
 import pytest
 
-from adaptntk.campaign.layout import RunDirectory
+from adaptntk.campaign.layout import RunDirectory, read_run
 from adaptntk.campaign.records import Holdout
-from adaptntk.campaign.snapshot import read_run
 from adaptntk.errors import InputError
 from adaptntk.labelers.record import read_info
 from tests.report.example_run import BATCH, FAILURE, NEW_HOLDOUT
