@@ -1,10 +1,12 @@
 import dataclasses
 
+import numpy as np
 import pytest
+import torch
 
 from adaptntk.data.structures import FORCES
 from adaptntk.errors import InputError
-from adaptntk.training.checkpoint import training_identity
+from adaptntk.training.checkpoint import read_snapshots, snapshot_epochs, training_identity
 from adaptntk.training.loop import TrainingOptions, train
 from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
@@ -40,3 +42,37 @@ def test_the_identity_stays_what_it_was(ethanol_frames):
     """By version 0.1: checkpoints and folders of networks that were begun with it go on."""
     identity = training_identity(ethanol_frames[:4], ethanol_frames[4:6], PRESETS["paper"], 7, "float32")
     assert identity == "af7184ca6d89bc166c5178d4f8f24ebc252f3a2d161b32f98b0162e21a40beca"
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"), [(1, [0]), (4, [3]), (12, [9, 10, 11]), (80, list(range(60, 80))), (500, None)]
+)
+def test_which_epochs_are_kept(epochs, expected):
+    found = snapshot_epochs(epochs)
+    assert found[-1] == epochs - 1
+    assert len(found) <= 20
+    if expected is not None:
+        assert found == expected
+    else:
+        assert found[0] == 375
+        assert set(np.diff(found)) <= {6, 7}
+
+
+def test_snapshots_survive_an_interruption(parts, tmp_path):
+    class StopError(Exception):
+        pass
+
+    def stop(report):
+        if report.epoch == 3:
+            raise StopError
+
+    sets, keep = (parts["train"], parts["valid"]), TrainingOptions(snapshots=0.75)
+    train(*sets, tmp_path / "a.model", SHORT, device="cpu", options=keep)
+    with pytest.raises(StopError):
+        train(*sets, tmp_path / "b.model", SHORT, device="cpu", on_epoch=stop, options=keep)
+    train(*sets, tmp_path / "b.model", SHORT, device="cpu", options=dataclasses.replace(keep, resume=True))
+    assert len(read_snapshots(tmp_path / "a.model")) == 3
+    for a, b in zip(read_snapshots(tmp_path / "a.model"), read_snapshots(tmp_path / "b.model"), strict=True):
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    with pytest.raises(InputError, match="train the model with snapshots"):
+        read_snapshots(tmp_path / "c.model")

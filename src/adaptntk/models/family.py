@@ -61,16 +61,11 @@ class Trainable(ModulePotential, Protocol):
 
 
 class Family(ABC):
-    """A kind of networks, under the name by which it is registered.
-
-    Args:
-        files: what its files are called, for messages.
-        architectures: the sizes of the presets ``paper``, ``small`` and ``tiny``, as far as there are such.
-    """
+    """A kind of networks, under the name by which it is registered."""
 
     name: ClassVar[str]
-    files: ClassVar[str]
-    architectures: ClassVar[Mapping[str, Architecture]] = {}
+    files: ClassVar[str]  # what its files are called, for messages
+    architectures: ClassVar[Mapping[str, Architecture]] = {}  # of the presets paper, small, tiny, as far as there are
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:

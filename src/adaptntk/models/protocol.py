@@ -24,54 +24,35 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a potential can do beyond energies, forces and gradients one by one.
+    """What a potential can do beyond energies, forces and gradients one by one."""
 
-    Args:
-        batched_gradients: the gradients of many structures at once, rather than by a loop.
-        single_pass: energy, forces and gradient of a structure from one pass through the network.
-        stress: of structures that are periodic in all directions, in `SinglePoint`.
-        node_features: invariant features of every atom, in `Predictions`.
-        atom_energies: the energy of every atom, in `Predictions`.
-        dropout: it can be sampled by dropout (``with_dropout``).
-        trainable: it is a `Trainable`: `adaptntk.train` can go on from it.
-    """
-
-    batched_gradients: bool = False
-    single_pass: bool = False
-    stress: bool = False
-    node_features: bool = False
-    atom_energies: bool = False
-    dropout: bool = False
-    trainable: bool = False
+    batched_gradients: bool = False  # of many structures at once, rather than by a loop
+    single_pass: bool = False  # energy, forces and gradient of a structure from one pass through the network
+    stress: bool = False  # of structures that are periodic in all directions, in `SinglePoint`
+    node_features: bool = False  # invariant features of every atom, in `Predictions`
+    atom_energies: bool = False  # the energy of every atom, in `Predictions`
+    dropout: bool = False  # it can be sampled by dropout (``with_dropout``)
+    trainable: bool = False  # it is a `Trainable`: `adaptntk.train` can go on from it
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the potential says of a list of structures; eV and Å.
-
-    ``atom_energies`` and ``node_features`` (atoms x features that do not turn with the structure) are there where the
-    capabilities say so, else None.
-    """
+    """What the potential says of a list of structures; eV and Å."""
 
     energies: Array
     forces: list[Array]
-    atom_energies: list[Array] | None = None
-    node_features: list[Array] | None = None
+    atom_energies: list[Array] | None = None  # where the capabilities say so
+    node_features: list[Array] | None = None  # too; atoms x features that do not turn with the structure
 
 
 @dataclass(frozen=True)
 class SinglePoint:
-    """What the potential says of one structure; eV and Å.
-
-    Args:
-        stress: 3 x 3, eV/Å^3; None where the structure is not periodic in all directions, or the network has none.
-        gradient: ``dE/dtheta`` (1 x P), where it was asked for.
-    """
+    """What the potential says of one structure; eV and Å."""
 
     energy: float
     forces: Array
-    stress: Array | None = None
-    gradient: Tensor | None = None
+    stress: Array | None = None  # 3 x 3, eV/Å^3, where the structure is periodic in all directions and the network can
+    gradient: Tensor | None = None  # ``dE/dtheta`` (1 x P), where it was asked for
 
 
 class Potential(Protocol):
@@ -82,10 +63,8 @@ class Potential(Protocol):
     """
 
     description: str
-    source: str | None = None
-    """Path of the model file, where there is one."""
-    head: str | None = None
-    """Which of several heads answers; None for a network without heads."""
+    source: str | None = None  # path of the model file, where there is one
+    head: str | None = None  # which of several heads answers; None for a network without heads
 
     @property
     @abstractmethod
@@ -173,6 +152,7 @@ class ModulePotential(Potential, Protocol):
 
     module: torch.nn.Module
     _fingerprint: str | None = None
+    _species: frozenset[int] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -185,6 +165,10 @@ class ModulePotential(Potential, Protocol):
     @property
     def dtype(self) -> torch.dtype:
         return next(self.module.parameters()).dtype
+
+    @property
+    def species(self) -> frozenset[int] | None:
+        return self._species
 
     def parameters(self) -> list[tuple[str, Tensor]]:
         return [(name, tensor) for name, tensor in self.module.named_parameters() if tensor.requires_grad]
@@ -211,10 +195,7 @@ def weights_hash(module: torch.nn.Module) -> str:
 
 
 def energy_gradients_one_by_one(potential: Potential, graphs: Sequence[Any]) -> Tensor:
-    """Rows ``dE(x)/dtheta`` (b x P), one backward pass per structure.
-
-    A parameter that an energy does not depend on (the readout of another head) gets zeros.
-    """
+    """Rows ``dE(x)/dtheta`` (b x P), one backward pass each; zeros for what an energy does not depend on."""
     parameters = [tensor for _, tensor in potential.parameters()]
     rows = torch.empty(len(graphs), parameter_count(potential), dtype=potential.dtype, device=potential.device)
     for row, graph in zip(rows, graphs, strict=True):

@@ -44,10 +44,6 @@ class TorchModulePotential(ModulePotential):
         # Whether torch.func can vectorise the module shows when it is tried.
         return Capabilities(batched_gradients=self._vectorised)
 
-    @property
-    def species(self) -> frozenset[int] | None:
-        return self._species
-
     def graph(self, atoms: Atoms) -> tuple[Tensor, Tensor]:
         positions = torch.tensor(atoms.positions, dtype=self.dtype, device=self.device)
         return positions, torch.tensor(atoms.numbers, dtype=torch.int64, device=self.device)

@@ -1,16 +1,19 @@
-"""The state of an unfinished training on disk."""
+"""What a training leaves beside its model: its state while it is unfinished, and weights along its end, for SWAG."""
 
 import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from ase import Atoms
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from adaptntk.data.structures import reference_energies, reference_forces, structure_hash
@@ -24,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def checkpoint_file(model: str | Path) -> Path:
     """Where the state of an unfinished training is."""
-    return Path(model).with_name(Path(model).name + ".checkpoint")
+    return Path(f"{model}.checkpoint")
 
 
 def training_identity(
@@ -71,14 +74,8 @@ class Checkpoint:
     identity: str
 
     def save(self, stage: Stage, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        state = {
-            "identity": self.identity,
-            "epochs": stage.epochs,
-            "weights": module.state_dict(),
-            "optimiser": optimiser.state_dict(),
-            "best": stage.best._asdict(),
-            "snapshots": stage.snapshots,
-        }
+        state = {"identity": self.identity, "weights": module.state_dict(), "optimiser": optimiser.state_dict()}
+        state |= stage._asdict() | {"best": stage.best._asdict()}
         write_atomically(self.path, lambda temporary: torch.save(state, temporary))
 
     def load(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> Stage | None:
@@ -99,3 +96,33 @@ class Checkpoint:
         optimiser.load_state_dict(state["optimiser"])
         log.info("resuming after epoch %d", state["epochs"])
         return Stage(state["epochs"], Best(**state["best"]), state["snapshots"])
+
+
+def snapshot_epochs(epochs: int, share: float = 0.25) -> list[int]:
+    """Up to 20 epochs (counted from 0), evenly spaced over the last share of them; always the last."""
+    first = epochs - max(1, int(epochs * share))
+    return sorted({int(epoch) for epoch in np.linspace(first, epochs - 1, min(20, epochs - first)).round()})
+
+
+def snapshot_file(model: str | Path) -> Path:
+    """Where the snapshots of a model's training are."""
+    return Path(f"{model}.snapshots")
+
+
+def write_snapshots(model: str | Path, taken: Mapping[str, Tensor]) -> None:
+    """Write weights by ``epoch/name``, if there are any."""
+    if taken:
+        contents = {name: tensor.cpu().contiguous() for name, tensor in taken.items()}
+        write_atomically(snapshot_file(model), lambda temporary: save_file(contents, temporary))
+
+
+def read_snapshots(model: str | Path) -> list[dict[str, Tensor]]:
+    """The weights that `train` kept, in the order of the epochs."""
+    path = snapshot_file(model)
+    if not path.exists():
+        raise InputError(f"{path}: no such file; train the model with snapshots")
+    found: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for key, tensor in load_file(path).items():
+        epoch, name = key.split("/", 1)
+        found[int(epoch)][name] = tensor
+    return [found[epoch] for epoch in sorted(found)]

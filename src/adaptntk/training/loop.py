@@ -16,11 +16,18 @@ from adaptntk.files import check_writable
 from adaptntk.models.family import Trainable, as_trainable
 from adaptntk.models.protocol import Potential, check_species, choose_device
 from adaptntk.models.registry import choose_dtype, load_potential
-from adaptntk.training.checkpoint import Best, Checkpoint, Stage, checkpoint_file, training_identity
+from adaptntk.training.checkpoint import (
+    Best,
+    Checkpoint,
+    Stage,
+    checkpoint_file,
+    snapshot_epochs,
+    training_identity,
+    write_snapshots,
+)
 from adaptntk.training.epoch import ValidationErrors, centre_energies, run_epoch, validate
 from adaptntk.training.labelled import LabelledSet, check_sets, untrained_network
 from adaptntk.training.recipe import PRESETS, Recipe
-from adaptntk.training.snapshots import snapshot_epochs, write_snapshots
 
 log = logging.getLogger(__name__)
 

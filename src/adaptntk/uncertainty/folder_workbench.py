@@ -16,11 +16,10 @@ from adaptntk.errors import InputError
 from adaptntk.files import make_folder, write_atomically
 from adaptntk.models.protocol import Potential
 from adaptntk.models.registry import load_potential
-from adaptntk.training.checkpoint import checkpoint_file, training_identity
+from adaptntk.training.checkpoint import checkpoint_file, read_snapshots, snapshot_file, training_identity
 from adaptntk.training.labelled import untrained_network
 from adaptntk.training.loop import EpochReport, TrainingOptions, train
 from adaptntk.training.recipe import Recipe
-from adaptntk.training.snapshots import read_snapshots, snapshot_file
 from adaptntk.uncertainty.workbench import Workbench
 
 # Of the epochs, at the end: the weights from which SWAG is made.

@@ -1,11 +1,8 @@
-import copy
-
 import numpy as np
 import pytest
 import torch
 
 from adaptntk.errors import InputError
-from adaptntk.models.mace.dropout import insert_dropout, remove_dropout
 
 
 def test_masks(tiny, ethanol_frames):
@@ -36,14 +33,12 @@ def test_a_network_with_dropout_is_saved_as_a_stock_one(tiny, tmp_path):
     assert any(isinstance(child, torch.nn.Dropout) for child in potential.module.modules())
 
 
-def test_dropout_can_be_removed(tiny):
-    module = copy.deepcopy(tiny.module)
-    names = [name for name, _ in module.named_modules()]
-    insert_dropout(module, 0.1)
-    insert_dropout(module, 0.2)
-    assert [child.p for child in module.modules() if isinstance(child, torch.nn.Dropout)] == [0.2]
-    remove_dropout(module)
-    assert [name for name, _ in module.named_modules()] == names
+def test_another_rate_takes_the_place_of_the_first(tiny, tmp_path):
+    potential = tiny.with_dropout(0.1).with_dropout(0.2)
+    assert [child.p for child in potential.module.modules() if isinstance(child, torch.nn.Dropout)] == [0.2]
+    potential.save(tmp_path / "a.model")
+    saved = torch.load(tmp_path / "a.model", weights_only=False)
+    assert [name for name, _ in saved.named_modules()] == [name for name, _ in tiny.module.named_modules()]
     for rate in (0.0, 1.0, -1):
         with pytest.raises(InputError, match="rate must lie between"):
-            insert_dropout(module, rate)
+            tiny.with_dropout(rate)

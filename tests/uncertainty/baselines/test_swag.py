@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from adaptntk.errors import InputError
-from adaptntk.training.snapshots import snapshot_epochs
+from adaptntk.training.checkpoint import snapshot_epochs
 from adaptntk.uncertainty.baselines.swag import SWAGOptions, WeightDistribution
 from adaptntk.uncertainty.method import Assessment
 

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from ase import Atoms
@@ -67,12 +67,7 @@ class MACEFamily(Family):
         return MACEPotential(module.to(device, dtype), hashlib.sha256(content).hexdigest(), str(path), head)
 
     def build(
-        self,
-        architecture: MACEArchitecture,
-        reference: EnergyReference,
-        structures: Sequence[Atoms],
-        dtype: torch.dtype,
-        seed: int,
+        self, architecture: Any, reference: EnergyReference, structures: Sequence[Atoms], dtype: torch.dtype, seed: int
     ) -> Trainable:
         from adaptntk.models.mace.graph import mean_neighbours
         from adaptntk.models.mace.potential import MACEPotential

@@ -8,12 +8,12 @@ of them, and the rest is one batched matrix product per parameter over rows grou
 the price of the plain backward pass that it replaces.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from adaptntk.models.mace.layout import Layout
+from adaptntk.models.mace.graph import MACEGraph, make_batch, make_layout
 from adaptntk.models.mace.tape import Leaf, Record, forward_pass
 from adaptntk.models.mace.twin import fast_twin
 
@@ -27,10 +27,11 @@ class FastNetwork:
         # To walk through all modules takes longer than some layers do; which parameters there are does not change.
         self._parameters = list(stock.named_parameters())
 
-    def __call__(self, data: dict[str, Tensor], layout: Layout, **options: Any) -> dict[str, Tensor]:
-        """What the stock network gives for the same batch."""
+    def __call__(self, graphs: Sequence[MACEGraph], head: int, **options: bool) -> dict[str, Tensor]:
+        """What the stock network gives for these graphs."""
+        layout = make_layout(graphs)
         with forward_pass(layout):
-            return self._twin(data, **options)
+            return self._twin(make_batch(graphs, head, layout), **options)
 
     def numbers_held(self, atoms: int, edges: int) -> int:
         """How many numbers a structure of that size takes while gradients are computed, about.
@@ -46,12 +47,14 @@ class FastNetwork:
         return [name for name, p in self._parameters if p.requires_grad and p not in known]
 
     def differentiate(
-        self, data: dict[str, Tensor], layout: Layout, geometry: bool = True, strain: bool = False
+        self, graphs: Sequence[MACEGraph], head: int, geometry: bool = True, strain: bool = False
     ) -> tuple[dict[str, Tensor], Tensor]:
         """The network's results, and rows ``dE/dtheta`` over all trainable parameters, by one backward pass.
 
         The same pass gives the forces, with ``geometry``, and the stress, with ``strain``.
         """
+        layout = make_layout(graphs)
+        data = make_batch(graphs, head, layout)
         tape: list[Record] = []
         # The network replaces the positions in the dictionary when it strains them.
         geometries = [data["positions"]] if geometry else []

@@ -71,18 +71,11 @@ class Groups:
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of one batch.
+    """The order of one batch."""
 
-    Args:
-        elements: index of each atom's element in the network's list.
-        graph_of_atom: which structure an atom belongs to.
-        neighbours: how many edges each atom receives.
-        graphs: the number of structures.
-    """
-
-    elements: Integers
+    elements: Integers  # index of each atom's element in the network's list
     graph_of_atom: Integers
-    neighbours: Integers
+    neighbours: Integers  # how many edges each atom receives
     graphs: int
     device: torch.device
 

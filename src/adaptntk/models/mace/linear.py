@@ -55,11 +55,12 @@ class _AtomLayer(Leaf):
     ``paths`` and ``biases`` (their place among all biases) are by the number of the output.
     """
 
-    inputs: Storage
-    outputs: Storage
-    elements: int
-    paths: dict[int, _Path]
-    biases: dict[int, slice]
+    def __init__(self, stock: Any, irreps_in: Any, last_in: bool, last_out: bool, elements: int = 1) -> None:
+        super().__init__(stock)
+        self.inputs, self.outputs = Storage(irreps_in, last_in), Storage(stock.irreps_out, last_out)
+        self.elements = elements
+        self.paths: dict[int, _Path] = {}
+        self.biases: dict[int, slice] = {}
 
     def forward(self, x: Tensor, attributes: Tensor | None = None) -> Tensor:
         order = self.layout.order(self.elements)
@@ -94,25 +95,17 @@ class _AtomLayer(Leaf):
 
 
 class Linear(_AtomLayer):
-    """e3nn's Linear for features of atoms.
-
-    Args:
-        last_in, last_out: whether features come and go channels last.
-    """
-
-    elements = 1
+    """e3nn's Linear for features of atoms, which come and go channels last or first."""
 
     def __init__(self, stock: Any, last_in: bool = False, last_out: bool = False) -> None:
-        super().__init__(stock)
-        self.inputs, self.outputs = Storage(stock.irreps_in, last_in), Storage(stock.irreps_out, last_out)
+        super().__init__(stock, stock.irreps_in, last_in, last_out)
+        self.biases = _biases(stock)
         runs = _runs(stock.irreps_in)
-        self.paths = {}
         for number, feeding in _feeding(stock).items():
             (first, span), (_, last) = feeding[0], feeding[-1]
             mul = stock.irreps_out[number].mul
             shape = (last.stop - span.start) // mul, 1, mul
             self.paths[number] = _Path(runs[first.i_in], slice(span.start, last.stop), shape, first.path_weight)
-        self.biases = _biases(stock)
 
     @staticmethod
     def handles(stock: Any) -> bool:
@@ -157,17 +150,10 @@ def _biases(stock: Any) -> dict[int, slice]:
 
 
 class SelfConnection(_AtomLayer):
-    """e3nn's FullyConnectedTensorProduct of features with the one-hot element: a Linear for each element.
-
-    Args:
-        last: whether features come and go channels last.
-    """
+    """e3nn's FullyConnectedTensorProduct of features with the one-hot element: a Linear for each element."""
 
     def __init__(self, stock: Any, last: bool) -> None:
-        super().__init__(stock)
-        self.inputs, self.outputs = Storage(stock.irreps_in1, last), Storage(stock.irreps_out, last)
-        self.elements = stock.irreps_in2.dim
-        self.paths, self.biases = {}, {}
+        super().__init__(stock, stock.irreps_in1, last, last, elements=stock.irreps_in2.dim)
         for entry, span in _spans(stock.instructions):
             # The coupling with a scalar is a unit matrix over the root of the number of components.
             factor = entry.path_weight / math.sqrt(stock.irreps_out[entry.i_out].ir.dim)
@@ -188,17 +174,15 @@ class SelfConnection(_AtomLayer):
 
 
 class RadialLayer(Leaf):
-    """A layer of e3nn's FullyConnectedNet, for features of edges.
+    """A layer of e3nn's FullyConnectedNet, for features of edges."""
 
-    Args:
-        columns: the order in which the outputs are wanted; as the stock network has it when None.
-    """
+    columns: tuple[int, ...] | None = None
+    """The order in which the outputs are wanted, if not that of the stock network."""
 
-    def __init__(self, stock: Any, columns: tuple[int, ...] | None = None) -> None:
+    def __init__(self, stock: Any) -> None:
         super().__init__(stock)
         variance = stock.h_in * stock.var_in / (1.0 if stock.act is not None else stock.var_out)
         self.factor = variance**-0.5
-        self.columns = columns
         self.numbers_per_edge = stock.weight.shape[1]
 
     def forward(self, x: Tensor) -> Tensor:

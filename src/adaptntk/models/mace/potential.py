@@ -16,12 +16,10 @@ from adaptntk.errors import ModelError
 from adaptntk.files import write_atomically
 from adaptntk.memory import keep_freed_memory
 from adaptntk.models.family import Trainable
-from adaptntk.models.mace.dropout import has_non_linear_readout, insert_dropout, remove_dropout
 from adaptntk.models.mace.gradients import FastNetwork
-from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph, make_layout
-from adaptntk.models.mace.layout import Layout
+from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph
 from adaptntk.models.mace.twin import unknown_layers
-from adaptntk.models.protocol import Capabilities, Potential, Predictions, SinglePoint, weights_hash
+from adaptntk.models.protocol import Capabilities, Potential, Predictions, SinglePoint, check_dropout_rate, weights_hash
 from adaptntk.progress import Progress, silent
 
 log = logging.getLogger(__name__)
@@ -38,9 +36,11 @@ class MACEPotential(Trainable):
         fast: evaluate the network by its faster twin (``twin.py``), where it has one: the same numbers to rounding.
     """
 
+    module: Any
+
     def __init__(
         self,
-        module: torch.nn.Module,
+        module: Any,
         fingerprint: str | None = None,
         source: str | None = None,
         head: str | None = None,
@@ -55,15 +55,20 @@ class MACEPotential(Trainable):
         self.source = source
         self.heads: list[str] = list(getattr(module, "heads", None) or ["Default"])
         self.head: str = _choose_head(self.heads, head)
-        self.atomic_numbers: list[int] = [int(z) for z in module.atomic_numbers]  # type: ignore[union-attr]
-        self.cutoff = float(module.r_max)  # type: ignore[arg-type]
+        self._head_index = self.heads.index(self.head)
+        self.atomic_numbers = [int(z) for z in module.atomic_numbers]
+        self._element_index = {number: index for index, number in enumerate(self.atomic_numbers)}
+        self._species = frozenset(self.atomic_numbers)
+        self.cutoff = float(module.r_max)
         self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
-        _make_trainable(module)
+        # A model that went through MACECalculator has every gradient switched off. Where only some are off, somebody
+        # froze them on purpose, and they are no trainable parameters.
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            module.requires_grad_(True)
         self._unknown_layers = unknown_layers(module)
         self.network = FastNetwork(module) if fast and not self._unknown_layers else None
         self._announced = not fast
         self._fast = fast
-        self._element_index = {number: index for index, number in enumerate(self.atomic_numbers)}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -74,32 +79,18 @@ class MACEPotential(Trainable):
             stress=True,
             node_features=True,
             atom_energies=True,
-            dropout=has_non_linear_readout(self.module),
+            dropout=hasattr(self.module.readouts[-1], "non_linearity"),
             trainable=hasattr(self.module, "scale_shift") and len(self.heads) == 1,
         )
-
-    @property
-    def species(self) -> frozenset[int]:
-        return frozenset(self.atomic_numbers)
 
     def graph(self, atoms: Atoms) -> MACEGraph:
         return make_graph(atoms, self.cutoff, self._element_index, self.dtype, self.device)
 
-    def _padded(self, graphs: Sequence[MACEGraph]) -> tuple[dict[str, Tensor], Layout]:
-        """What the fast twin takes."""
-        layout = make_layout(graphs)
-        return self.batch(graphs, layout), layout
-
-    def batch(self, graphs: Sequence[MACEGraph], layout: Layout | None = None) -> dict[str, Tensor]:
-        """The dictionary that the stock network takes or, with a layout, its fast twin."""
-        return make_batch(graphs, self.heads.index(self.head), layout)
-
     def evaluate(self, graphs: Sequence[MACEGraph], **options: bool) -> dict[str, Tensor]:
         """The network's own dictionary of results; ``options`` are those of MACE (``compute_force``, ...)."""
         if self.network is None:
-            return self.module(self.batch(graphs), **options)
-        data, layout = self._padded(graphs)
-        return self.network(data, layout, **options)
+            return self.module(make_batch(graphs, self._head_index), **options)
+        return self.network(graphs, self._head_index, **options)
 
     def energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
         return self.evaluate(graphs, compute_force=False)["energy"]
@@ -114,7 +105,7 @@ class MACEPotential(Trainable):
         network = self._differentiable()
         if network is None or not graphs:
             return super().energy_gradients(graphs)
-        return network.differentiate(*self._padded(graphs), geometry=False)[1]
+        return network.differentiate(graphs, self._head_index, geometry=False)[1]
 
     def _without_gradient(self) -> list[str]:
         """The parts of the network whose gradient by structure the twin does not know; all, if there is no twin."""
@@ -143,13 +134,12 @@ class MACEPotential(Trainable):
         graph = self.graph(atoms)
         periodic = bool(atoms.pbc.all())
         network = self._differentiable() if gradient else None
-        row: Tensor | None = None
+        row: Tensor | None
         if network is not None:
-            output, row = network.differentiate(*self._padded([graph]), strain=periodic)
+            output, row = network.differentiate([graph], self._head_index, strain=periodic)
         else:
             output = self.evaluate([graph], compute_force=True, compute_stress=periodic)
-            if gradient:
-                row = super().energy_gradients([graph])
+            row = super().energy_gradients([graph]) if gradient else None
         energy, (forces,) = float(self._total_energies(output, [len(graph)])[0]), _split(output["forces"], [len(graph)])
         stress = output["stress"][0].detach().double().cpu().numpy() if periodic else None
         return SinglePoint(energy, forces, stress, row)
@@ -172,10 +162,21 @@ class MACEPotential(Trainable):
         return self._with_module(copy.deepcopy(self.module))
 
     def with_dropout(self, rate: float) -> "MACEPotential":
-        """A copy with dropout after the non-linearity of its last readout."""
-        module = copy.deepcopy(self.module)
-        insert_dropout(module, rate)
+        """A copy with dropout after the non-linearity of its last readout; what is saved is a stock network again."""
+        check_dropout_rate(rate)
+        if not self.capabilities.dropout:
+            raise ModelError("dropout needs a network whose last readout has a non-linearity")
+        module = self._stock_copy()
+        module.readouts[-1].non_linearity = _WithDropout(module.readouts[-1].non_linearity, torch.nn.Dropout(rate))
         return self._with_module(module)
+
+    def _stock_copy(self) -> Any:
+        """A copy of the network, without dropout."""
+        module = copy.deepcopy(self.module)
+        readout = module.readouts[-1]
+        if self.capabilities.dropout and isinstance(readout.non_linearity, _WithDropout):
+            readout.non_linearity = readout.non_linearity[0]
+        return module
 
     def _with_module(self, module: torch.nn.Module) -> "MACEPotential":
         return MACEPotential(module, self.fingerprint, self.source, self.head, fast=self._fast)
@@ -193,15 +194,13 @@ class MACEPotential(Trainable):
 
     def _invariant_columns(self) -> list[int]:
         """Which columns of MACE's features of the atoms hold scalars, which do not turn with the structure."""
-        module: Any = self.module
-        irreps = [entry for product in module.products for entry in product.linear.irreps_out]
+        irreps = [entry for product in self.module.products for entry in product.linear.irreps_out]
         scalar = [ir.is_scalar() for mul, ir in irreps for _ in range(mul * ir.dim)]
         return np.flatnonzero(scalar).tolist()
 
     @property
     def isolated_energies(self) -> dict[int, float]:
-        module: Any = self.module
-        stored = module.atomic_energies_fn.atomic_energies.double().cpu().numpy().ravel()
+        stored = self.module.atomic_energies_fn.atomic_energies.double().cpu().numpy().ravel()
         return dict(zip(self.atomic_numbers, stored.tolist(), strict=True))
 
     def training_outputs(self, graphs: Sequence[MACEGraph], training: bool) -> tuple[Tensor, Tensor]:
@@ -209,17 +208,15 @@ class MACEPotential(Trainable):
         return output["interaction_energy"], output["forces"]
 
     def interaction_energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
-        return self.module(self.batch(graphs), compute_force=False)["interaction_energy"]
+        return self.module(make_batch(graphs, self._head_index), compute_force=False)["interaction_energy"]
 
     def shift_energies(self, per_atom: float) -> None:
-        module: Any = self.module
         with torch.no_grad():
-            module.scale_shift.shift += per_atom
+            self.module.scale_shift.shift += per_atom
 
     def save(self, path: str | Path) -> None:
         """Write a stock ``.model`` file."""
-        module = copy.deepcopy(self.module).cpu()
-        remove_dropout(module)
+        module = self._stock_copy().cpu()
         write_atomically(path, lambda temporary: torch.save(module, temporary))
 
     def _total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
@@ -228,6 +225,10 @@ class MACEPotential(Trainable):
             return output["energy"].detach().double().cpu().numpy()
         atoms = output["node_energy"].detach().double()
         return torch.stack([part.sum() for part in atoms.split(sizes)]).cpu().numpy()
+
+
+class _WithDropout(torch.nn.Sequential):
+    """The non-linearity, then dropout."""
 
 
 def _split(values: Tensor, sizes: list[int]) -> list[np.ndarray]:
@@ -241,14 +242,3 @@ def _choose_head(heads: list[str], wanted: str | None) -> str:
     if chosen is None:
         raise ModelError(f"the model has several heads: choose one with --head ({', '.join(heads)})")
     return chosen
-
-
-def _make_trainable(module: torch.nn.Module) -> None:
-    """A model that went through MACECalculator has every gradient switched off: switch them on again.
-
-    Where only some are off, somebody froze them on purpose, and they are no trainable parameters.
-    """
-    parameters = list(module.parameters())
-    if not any(parameter.requires_grad for parameter in parameters):
-        for parameter in parameters:
-            parameter.requires_grad_(True)
