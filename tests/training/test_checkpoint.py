@@ -34,13 +34,13 @@ def test_a_foreign_checkpoint_is_refused(parts, tmp_path):
 def test_other_labels_are_another_training(parts):
     changed = [atoms.copy() for atoms in parts["train"]]
     changed[3].arrays[FORCES][0, 0] += 1e-3
-    identities = {training_identity(t, parts["valid"], SHORT, 0, "float32") for t in (parts["train"], changed)}
+    identities = {training_identity(t, parts["valid"], SHORT, 0, "float32", None) for t in (parts["train"], changed)}
     assert len(identities) == 2
 
 
 def test_the_identity_stays_what_it_was(ethanol_frames):
     """By version 0.1: checkpoints and folders of networks that were begun with it go on."""
-    identity = training_identity(ethanol_frames[:4], ethanol_frames[4:6], PRESETS["paper"], 7, "float32")
+    identity = training_identity(ethanol_frames[:4], ethanol_frames[4:6], PRESETS["paper"], 7, "float32", None)
     assert identity == "af7184ca6d89bc166c5178d4f8f24ebc252f3a2d161b32f98b0162e21a40beca"
 
 

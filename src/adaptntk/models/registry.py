@@ -12,8 +12,6 @@ from adaptntk.models.protocol import Potential, choose_device
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 FAMILIES: dict[str, Family] = {}
-PLUGINS = "adaptntk.families"
-"""Installed packages offer families under this group of entry points: the command line finds them there."""
 
 
 def register_family(family: Family) -> None:
@@ -44,11 +42,10 @@ def choose_dtype(name: str) -> torch.dtype:
 def load_potential(
     name: str | Path, device: str = "auto", dtype: str | None = None, head: str | None = None
 ) -> Potential:
-    """Load a trained potential.
+    """Load a trained potential. Model files are often pickles, and loading one runs code: load only what you trust.
 
     Args:
-        name: a file, whose family is recognised, or ``family:file``. Model files are often pickles, and loading one
-            runs code from it: load only files you trust.
+        name: a file, whose family is recognised, or ``family:file``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         dtype: ``float32`` or ``float64``; as stored when not given.
         head: which head of a model that has several.
@@ -75,6 +72,7 @@ def _family_and_path(name: str) -> tuple[Family, Path]:
 
 
 def _register_plugins() -> None:
-    for found in entry_points(group=PLUGINS):
+    """Installed packages offer families as entry points: the command line finds them there."""
+    for found in entry_points(group="adaptntk.families"):
         if found.name not in FAMILIES:
             register_family(found.load()())

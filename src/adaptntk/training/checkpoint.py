@@ -31,12 +31,7 @@ def checkpoint_file(model: str | Path) -> Path:
 
 
 def training_identity(
-    train: Sequence[Atoms],
-    valid: Sequence[Atoms],
-    recipe: Recipe,
-    seed: int,
-    dtype: str,
-    start: Potential | None = None,
+    train: Sequence[Atoms], valid: Sequence[Atoms], recipe: Recipe, seed: int, dtype: str, start: Potential | None
 ) -> str:
     """A hash of all that determines the result: a checkpoint of anything else must not be resumed."""
     first = None if start is None else start.fingerprint
@@ -68,10 +63,14 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file that is written after each epoch, with the identity of the training."""
+    """The file that is written after each epoch of a training of that identity."""
 
-    path: Path
+    model: Path
     identity: str
+
+    @property
+    def path(self) -> Path:
+        return checkpoint_file(self.model)
 
     def save(self, stage: Stage, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
         state = {"identity": self.identity, "weights": module.state_dict(), "optimiser": optimiser.state_dict()}
@@ -88,10 +87,8 @@ class Checkpoint:
         except Exception:  # torch raises whatever the bytes lead it to
             raise InputError(f"{self.path}: not a training checkpoint, or truncated; remove it") from None
         if state.get("identity") != self.identity:
-            raise InputError(
-                f"{self.path}: belongs to a training with other data, seed or settings; remove it, or train "
-                "without --resume"
-            )
+            other = "belongs to a training with other data, seed or settings"
+            raise InputError(f"{self.path}: {other}; remove it, or train without --resume")
         module.load_state_dict(state["weights"])
         optimiser.load_state_dict(state["optimiser"])
         log.info("resuming after epoch %d", state["epochs"])

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from adaptntk.models.family import Trainable
 from adaptntk.training.labelled import LabelledSet
@@ -40,7 +39,7 @@ def run_epoch(
             group["lr"] = recipe.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
         optimiser.zero_grad(set_to_none=True)
         energy_error, force_error = data.errors(potential, indices, training=True)
-        energy_loss = _weighted(energy_error, data.sizes[indices], recipe).square().mean()
+        energy_loss = (energy_error / (data.sizes[indices] if recipe.per_atom_energy else 1)).square().mean()
         loss = recipe.energy_weight * energy_loss + recipe.forces_weight * force_error.square().mean()
         loss.backward()
         if recipe.gradient_clip:
@@ -59,7 +58,7 @@ def validate(potential: Trainable, data: LabelledSet, recipe: Recipe, centred: b
         errors = data.errors(potential, indices, training=False)
         energy_error, force_error = (error.detach().double() for error in errors)
         sizes = data.sizes[indices].double()
-        energy_sum += float(_weighted(energy_error, sizes, recipe).square().sum())
+        energy_sum += float((energy_error / (sizes if recipe.per_atom_energy else 1)).square().sum())
         per_atom += (energy_error / sizes).tolist()
         force_sum += float(force_error.square().sum())
         force_count += force_error.numel()
@@ -77,8 +76,3 @@ def centre_energies(potential: Trainable, data: LabelledSet, recipe: Recipe) -> 
             energies = potential.interaction_energies([data.graphs[i] for i in indices])
         total += float(((energies - data.energies[indices]) / data.sizes[indices]).double().sum())
     potential.shift_energies(-total / len(data))
-
-
-def _weighted(energy_error: Tensor, sizes: Tensor, recipe: Recipe) -> Tensor:
-    """The energy errors that enter the loss."""
-    return energy_error / sizes if recipe.per_atom_energy else energy_error

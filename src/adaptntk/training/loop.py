@@ -16,15 +16,7 @@ from adaptntk.files import check_writable
 from adaptntk.models.family import Trainable, as_trainable
 from adaptntk.models.protocol import Potential, check_species, choose_device
 from adaptntk.models.registry import choose_dtype, load_potential
-from adaptntk.training.checkpoint import (
-    Best,
-    Checkpoint,
-    Stage,
-    checkpoint_file,
-    snapshot_epochs,
-    training_identity,
-    write_snapshots,
-)
+from adaptntk.training.checkpoint import Best, Checkpoint, Stage, snapshot_epochs, training_identity, write_snapshots
 from adaptntk.training.epoch import ValidationErrors, centre_energies, run_epoch, validate
 from adaptntk.training.labelled import LabelledSet, check_sets, untrained_network
 from adaptntk.training.recipe import PRESETS, Recipe
@@ -94,8 +86,7 @@ def train(
     check_writable(output)
     dtype = choose_dtype(options.dtype)
     check_sets(train, valid)
-    identity = training_identity(train, valid, recipe, seed, options.dtype, options.start)
-    checkpoint = Checkpoint(checkpoint_file(output), identity)
+    checkpoint = Checkpoint(output, training_identity(train, valid, recipe, seed, options.dtype, options.start))
     if options.resume and output.exists() and not checkpoint.path.exists():
         log.info("%s is complete: nothing to resume", output)
         return _finished(output, device, valid, recipe, best_epoch=None)
@@ -131,9 +122,8 @@ def _run_epochs(
 ) -> Stage:
     """All epochs that are missing."""
     module, (train_set, valid_set) = potential.module, sets
-    optimiser = torch.optim.AdamW(
-        module.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay, fused=True
-    )
+    parameters, decay = module.parameters(), recipe.weight_decay
+    optimiser = torch.optim.AdamW(parameters, recipe.learning_rate, weight_decay=decay, fused=True)
     stage = Stage(0, Best(0, math.inf, copy.deepcopy(module.state_dict())), {})
     if options.resume:
         stage = checkpoint.load(module, optimiser) or stage
@@ -144,9 +134,8 @@ def _run_epochs(
             train_loss = run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
         errors = validate(potential, valid_set, recipe, centred=recipe.centre_energies)
         if not math.isfinite(errors.loss):
-            raise InputError(
-                f"the training diverged in epoch {epoch + 1}: check the units of the labels, or lower the learning rate"
-            )
+            advice = "check the units of the labels, or lower the learning rate"
+            raise InputError(f"the training diverged in epoch {epoch + 1}: {advice}")
         improved = errors.loss < stage.best.loss
         best = Best(epoch + 1, errors.loss, copy.deepcopy(module.state_dict())) if improved else stage.best
         weights = dict(module.named_parameters()) if epoch in kept else {}

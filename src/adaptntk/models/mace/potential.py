@@ -73,15 +73,10 @@ class MACEPotential(Trainable):
     @property
     def capabilities(self) -> Capabilities:
         exact = not self._without_gradient()
-        return Capabilities(
-            batched_gradients=exact,
-            single_pass=exact,
-            stress=True,
-            node_features=True,
-            atom_energies=True,
-            dropout=hasattr(self.module.readouts[-1], "non_linearity"),
-            trainable=hasattr(self.module, "scale_shift") and len(self.heads) == 1,
-        )
+        dropout = hasattr(self.module.readouts[-1], "non_linearity")
+        trainable = hasattr(self.module, "scale_shift") and len(self.heads) == 1
+        always = {"stress": True, "node_features": True, "atom_energies": True}
+        return Capabilities(batched_gradients=exact, single_pass=exact, dropout=dropout, trainable=trainable, **always)
 
     def graph(self, atoms: Atoms) -> MACEGraph:
         return make_graph(atoms, self.cutoff, self._element_index, self.dtype, self.device)
@@ -147,7 +142,9 @@ class MACEPotential(Trainable):
     def predict(self, structures: Sequence[Atoms], batch_size: int = 16, progress: Progress = silent) -> Predictions:
         starts = range(0, len(structures), batch_size)
         energies, forces, atom_energies, features = [], [], [], []
-        invariant = self._invariant_columns()
+        # Of MACE's features of the atoms those that do not turn with the structure.
+        irreps = [entry for product in self.module.products for entry in product.linear.irreps_out]
+        invariant = np.flatnonzero([ir.is_scalar() for mul, ir in irreps for _ in range(mul * ir.dim)]).tolist()
         for start in progress(starts, "predicting energies and forces", len(starts)):
             graphs = [self.graph(atoms) for atoms in structures[start : start + batch_size]]
             output = self.evaluate(graphs, compute_force=True)
@@ -191,12 +188,6 @@ class MACEPotential(Trainable):
             yield
         finally:
             self.module.eval()
-
-    def _invariant_columns(self) -> list[int]:
-        """Which columns of MACE's features of the atoms hold scalars, which do not turn with the structure."""
-        irreps = [entry for product in self.module.products for entry in product.linear.irreps_out]
-        scalar = [ir.is_scalar() for mul, ir in irreps for _ in range(mul * ir.dim)]
-        return np.flatnonzero(scalar).tolist()
 
     @property
     def isolated_energies(self) -> dict[int, float]:

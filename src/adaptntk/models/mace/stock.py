@@ -1,16 +1,13 @@
 """The one place that imports mace and e3nn, in the order they need and without the warnings they raise."""
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from typing import Any
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> AbstractContextManager[Any]:
     """Importing and building MACE networks warns of TorchScript's age, once for each compiled layer."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    return warnings.catch_warnings(action="ignore")
 
 
 with quiet():

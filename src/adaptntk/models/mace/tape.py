@@ -63,17 +63,14 @@ class Leaf(torch.nn.Module):
     numbers_per_edge = 0
     numbers_per_atom = 0
     """How many numbers it holds for each, about."""
+    stock: Any
     constant: Tensor
 
     def __init__(self, stock: Any) -> None:
         super().__init__()
-        # Out of torch's sight: its parameters must not be listed twice.
-        self._hidden = (stock,)
+        # Not as torch registers modules: its parameters must not be listed twice.
+        self.__dict__["stock"] = stock
         self._constants: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-
-    @property
-    def stock(self) -> Any:
-        return self._hidden[0]
 
     @property
     def layout(self) -> Layout:
