@@ -24,8 +24,7 @@ class TorchModulePotential(ModulePotential):
         species: atomic numbers it accepts, or None for any.
         source: path of the file it was read from, if there is one.
 
-    Cells are not passed on: for periodic systems write an adapter of your own and let
-    `adaptntk.testing.check_potential` examine it.
+    Cells are not passed on: for periodic systems write an adapter, and let `testing.check_potential` examine it.
     """
 
     def __init__(

@@ -54,9 +54,6 @@ class TrainingOptions:
     start: Potential | None = None
 
 
-DEFAULT_OPTIONS = TrainingOptions()
-
-
 @dataclass(frozen=True)
 class Trained:
     """A finished training: the network of the best epoch (None if not known) and its errors on the validation set."""
@@ -75,14 +72,14 @@ def train(
     seed: int = 0,
     device: str = "auto",
     on_epoch: Callable[[EpochReport], None] = lambda report: None,
-    options: TrainingOptions = DEFAULT_OPTIONS,
+    options: TrainingOptions | None = None,
 ) -> Trained:
     """Train a network and write the best one, by validation loss, to ``output``.
 
     Each epoch ends with a checkpoint beside the output, from which an interrupted training can be resumed: it ends
     with the same weights as if it had not been interrupted. The checkpoint is removed when the training is complete.
     """
-    output = Path(output)
+    output, options = Path(output), options or TrainingOptions()
     check_writable(output)
     dtype = choose_dtype(options.dtype)
     check_sets(train, valid)

@@ -51,46 +51,6 @@ class _Output(NamedTuple):
         return bare.squeeze(2) + (multiplied * features).sum(2)
 
 
-class _Polynomial:
-    """Which products occur, and how U spreads the weights over them.
-
-    ``spread`` (paths x columns x rows) turns the weights of all paths into V, in a block for each output. Columns are
-    (component m, term), the terms being the bare product and one for each factor; rows are the products of the basis.
-
-    Args:
-        parities: of each feature.
-        tensors: for each output its parity and ``U_1, U_2, ...``, each (components, I, .., I, paths).
-    """
-
-    def __init__(self, parities: list[int], tensors: list[tuple[int, list[Array]]]) -> None:
-        terms = [_terms(parities, parity, by_degree) for parity, by_degree in tensors]
-        rows = sorted({(), *(rest for output in terms for _, rest in output)}, key=lambda row: (len(row), row))
-        self.singles = tuple(row[0] for row in rows if len(row) == 1)
-        self.pairs = tuple(row for row in rows if len(row) == 2)
-        self.outputs: list[_Output] = []
-        blocks = []
-        for (_, by_degree), output in zip(tensors, terms, strict=True):
-            # None, which stands for no factor, comes first.
-            columns = sorted({factor for factor, _ in output}, key=lambda factor: -1 if factor is None else factor)
-            components, paths = by_degree[0].shape[0], sum(u.shape[-1] for u in by_degree)
-            block = np.zeros((paths, components, len(columns), len(rows)))
-            for (factor, rest), values in output.items():
-                block[:, :, columns.index(factor), rows.index(rest)] += values.T
-            blocks.append(block.reshape(paths, components * len(columns), len(rows)))
-            factors = tuple(factor for factor in columns if factor is not None)
-            self.outputs.append(_Output(components, None in columns, factors))
-        self.paths, self.columns = ([block.shape[axis] for block in blocks] for axis in (0, 1))
-        self.spread = np.stack([block_diag(*(block[..., row] for block in blocks)) for row in range(len(rows))], -1)
-
-    def basis(self, x: Tensor) -> Tensor:
-        """The even products but the constant one, of features (I, ...): (rows - 1, ...)."""
-        parts = [x.index_select(0, index_tensor(self.singles, x.device))] if self.singles else []
-        if self.pairs:
-            first, second = (index_tensor(column, x.device) for column in zip(*self.pairs, strict=True))
-            parts.append(x.index_select(0, first) * x.index_select(0, second))
-        return torch.cat(parts)
-
-
 def _terms(parities: list[int], parity: int, by_degree: list[Array]) -> dict[tuple[int | None, Product], Array]:
     """Coefficients (components x paths of all degrees) of each (factor, remaining product)."""
     paths = sum(u.shape[-1] for u in by_degree)
@@ -119,7 +79,9 @@ def _split(product: Product, parities: list[int], parity: int) -> tuple[int | No
 class Contraction(Leaf):
     """The function of MACE's SymmetricContraction, with its weights.
 
-    Features arrive as (atoms, I, channels) and leave flat, channels last.
+    Features arrive as (atoms, I, channels) and leave flat, channels last. The constant (paths x columns x rows) turns
+    the weights of all paths into V, in a block for each output. Columns are (component m, term), the terms being the
+    bare product and one for each factor; rows are the products of the basis.
     """
 
     def __init__(self, stock: Any) -> None:
@@ -129,12 +91,28 @@ class Contraction(Leaf):
         tensors = []
         for (_, ir), part in zip(stock.irreps_out, stock.contractions, strict=True):
             by_degree = [part.U_tensors(degree).detach().double().cpu() for degree in range(1, part.correlation + 1)]
-            # MACE leaves out the axis of components when there is only one.
-            tensors.append((ir.p, [(u[None] if ir.dim == 1 else u).numpy() for u in by_degree]))
-        self.polynomial = _Polynomial(parities, tensors)
+            # (components, I, .., I, paths); MACE leaves out the axis of components when there is only one.
+            tensors.append((ir, [(u[None] if ir.dim == 1 else u).numpy() for u in by_degree]))
+        terms = [_terms(parities, ir.p, by_degree) for ir, by_degree in tensors]
+        rows = sorted({(), *(rest for output in terms for _, rest in output)}, key=lambda row: (len(row), row))
+        self.singles = tuple(row[0] for row in rows if len(row) == 1)
+        self.pairs = tuple(row for row in rows if len(row) == 2)
+        self.outputs: list[_Output] = []
+        blocks = []
+        for (ir, by_degree), output in zip(tensors, terms, strict=True):
+            # None, which stands for no factor, comes first.
+            columns = sorted({factor for factor, _ in output}, key=lambda factor: -1 if factor is None else factor)
+            block = np.zeros((sum(u.shape[-1] for u in by_degree), ir.dim, len(columns), len(rows)))
+            for (factor, rest), values in output.items():
+                block[:, :, columns.index(factor), rows.index(rest)] += values.T
+            blocks.append(block.reshape(len(block), ir.dim * len(columns), len(rows)))
+            factors = tuple(factor for factor in columns if factor is not None)
+            self.outputs.append(_Output(ir.dim, None in columns, factors))
+        self.paths, self.columns = ([block.shape[axis] for block in blocks] for axis in (0, 1))
+        by_row = [block_diag(*(block[..., row] for block in blocks)) for row in range(len(rows))]
+        self.constant = torch.as_tensor(np.stack(by_row, axis=-1))
         self.elements = int(first.weights_max.shape[0])
-        self.constant = torch.as_tensor(self.polynomial.spread)
-        self.numbers_per_atom = first.num_features * (self.constant.shape[2] + self.constant.shape[1])
+        self.numbers_per_atom = first.num_features * (len(rows) + sum(self.columns))
 
     @staticmethod
     def handles(stock: Any) -> bool:
@@ -144,7 +122,7 @@ class Contraction(Leaf):
         order = self.layout.order(self.elements)
         # (features, channels, atoms): products of features are then products of long contiguous rows.
         x = order.sort(x).permute(1, 2, 0).contiguous()
-        basis = self.polynomial.basis(x).transpose(0, 1)
+        basis = self._basis(x).transpose(0, 1)
         # One matrix (columns x rows) for each element that is there, and channel.
         weights = self.frozen(torch.cat([weight for parts in self._weights() for weight in parts], dim=1))
         if len(order.values) < self.elements:
@@ -157,7 +135,7 @@ class Contraction(Leaf):
             self.watch(torch.baddbmm(constant, matrix, part), part, element)
             for element, constant, matrix, part in by_element
         ]
-        outputs = zip(self.polynomial.outputs, joined(parts, 2).split(self.polynomial.columns, dim=1), strict=True)
+        outputs = zip(self.outputs, joined(parts, 2).split(self.columns, dim=1), strict=True)
         results = joined([output.multiply(part, x) for output, part in outputs], 1)
         # Channels last within each irrep: components of all of them, then channels.
         return order.restore(results.permute(2, 1, 0).flatten(1))
@@ -168,14 +146,21 @@ class Contraction(Leaf):
         g = groups.collect(gradient.permute(2, 0, 1)).permute(0, 2, 3, 1)
         ones = torch.ones_like(basis[:, :1])
         b = groups.collect(torch.cat([ones, basis], dim=1).permute(2, 0, 1)).permute(0, 2, 1, 3)
-        columns = self.polynomial.columns
-        by_path = self.constant_like(gradient).split(self.polynomial.paths)
-        by_output = zip(self._weights(), (g @ b).split(columns, dim=2), by_path, strict=True)
+        by_path = self.constant_like(gradient).split(self.paths)
+        by_output = zip(self._weights(), (g @ b).split(self.columns, dim=2), by_path, strict=True)
         for number, (weights, matrix, spread) in enumerate(by_output):
-            block = spread.split(columns, dim=1)[number].contiguous()
+            block = spread.split(self.columns, dim=1)[number].contiguous()
             found = (matrix.flatten(2) @ block.flatten(1).T).transpose(1, 2)
             for weight, part in zip(weights, found.split([w.shape[1] for w in weights], dim=1), strict=True):
                 rows(weight)[:, element] += part
+
+    def _basis(self, x: Tensor) -> Tensor:
+        """The even products but the constant one, of features (I, ...): (rows - 1, ...)."""
+        parts = [x.index_select(0, index_tensor(self.singles, x.device))] if self.singles else []
+        if self.pairs:
+            first, second = (index_tensor(column, x.device) for column in zip(*self.pairs, strict=True))
+            parts.append(x.index_select(0, first) * x.index_select(0, second))
+        return torch.cat(parts)
 
     def _weights(self) -> list[list[Tensor]]:
         """For each output its weights by rising degree, each (elements, paths, channels)."""

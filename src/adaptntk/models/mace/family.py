@@ -16,8 +16,6 @@ from adaptntk.errors import ModelError
 from adaptntk.models.family import EnergyReference, Family, Trainable
 from adaptntk.models.protocol import Potential
 
-SUPPORTED = ("MACE", "ScaleShiftMACE")
-
 
 @dataclass(frozen=True)
 class MACEArchitecture:
@@ -62,8 +60,8 @@ class MACEFamily(Family):
             raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
         module = _unpickle(path, content)
         name = type(module).__name__
-        if name not in SUPPORTED:
-            raise ModelError(f"{path}: holds a {name}, which is not supported: expected {' or '.join(SUPPORTED)}")
+        if name not in ("MACE", "ScaleShiftMACE"):
+            raise ModelError(f"{path}: holds a {name}, which is not supported: expected MACE or ScaleShiftMACE")
         return MACEPotential(module.to(device, dtype), hashlib.sha256(content).hexdigest(), str(path), head)
 
     def build(

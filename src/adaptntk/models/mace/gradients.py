@@ -34,11 +34,8 @@ class FastNetwork:
             return self._twin(make_batch(graphs, head, layout), **options)
 
     def numbers_held(self, atoms: int, edges: int) -> int:
-        """How many numbers a structure of that size takes while gradients are computed, about.
-
-        Each module's results are held from the forward pass on, and its gradients beside them; the factor 3
-        is what the peak memory of the process shows.
-        """
+        """How many numbers a structure of that size takes while gradients are computed, about."""
+        # Results of modules are held from the forward pass on, and gradients beside them; 3 is what peak memory shows.
         return 3 * sum(leaf.numbers_per_edge * edges + leaf.numbers_per_atom * atoms for leaf in self._leaves)
 
     def unknown_parameters(self) -> list[str]:

@@ -51,7 +51,8 @@ def make_graph(
     positions, edge_index, shifts, unit_shifts, cell = _neighbours(atoms, cutoff)
     elements = np.array([element_index[number] for number in atoms.numbers.tolist()])
     order = np.argsort(edge_index[1], kind="stable")
-
+    lengths = np.linalg.norm(cell, axis=1)
+    translations = np.floor(max(cutoff, _LONGEST_PAIR) / lengths) + 1
     to_tensor = partial(torch.as_tensor, dtype=dtype, device=device)
     return MACEGraph(
         positions=to_tensor(positions),
@@ -62,7 +63,7 @@ def make_graph(
         cell=to_tensor(cell),
         elements=elements,
         neighbours=np.bincount(edge_index[1], minlength=len(atoms)),
-        beyond=to_tensor(_translation_beyond(cell, max(cutoff, _LONGEST_PAIR))),
+        beyond=to_tensor(np.where(np.arange(3) == np.argmin(lengths), translations, 0.0)),
     )
 
 
@@ -120,9 +121,3 @@ def _neighbours(atoms: Atoms, cutoff: float) -> tuple[np.ndarray, ...]:
     edge_index = np.concatenate([pairs, pairs[::-1]], axis=1).astype(np.int64)
     nowhere = np.zeros((edge_index.shape[1], 3))
     return positions, edge_index, nowhere, nowhere, np.eye(3) * (np.abs(positions).max() + 1) * 5 * cutoff
-
-
-def _translation_beyond(cell: np.ndarray, cutoff: float) -> np.ndarray:
-    """A whole multiple of a lattice vector, longer than the cutoff."""
-    lengths = np.linalg.norm(cell, axis=1)
-    return np.where(np.arange(3) == np.argmin(lengths), np.floor(cutoff / lengths) + 1, 0.0)

@@ -69,15 +69,24 @@ class Groups:
         return torch.where(self._filled.reshape(*shape, *[1] * (rows.ndim - 1)), collected, 0.0)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Layout:
-    """The order of one batch."""
+    """The order of one batch.
+
+    ``width_groups`` are (atoms, neighbours) of each group of atoms that are padded to the same number of neighbours,
+    in the order of the edges, and ``by_width`` is the order of the atoms in them.
+    """
 
     elements: Integers  # index of each atom's element in the network's list
     graph_of_atom: Integers
     neighbours: Integers  # how many edges each atom receives
     graphs: int
     device: torch.device
+
+    def __post_init__(self) -> None:
+        labels = self.elements, np.zeros_like(self.elements), self._widths
+        self._by_element, self._alike, self.by_width = (Order(of_atoms, self.device) for of_atoms in labels)
+        self.width_groups = list(zip(self.by_width.sizes, self.by_width.values, strict=True))
 
     def order(self, elements: int) -> Order:
         """Atoms by element or, for weights that know one element only, as if all were alike."""
@@ -86,14 +95,6 @@ class Layout:
     def groups(self, elements: int, element: int = 0) -> Groups:
         """The atoms of one element, as `order` sorts them, by structure."""
         return self._graphs_of_element[element] if elements > 1 else self._atoms_of_graph
-
-    @cached_property
-    def _by_element(self) -> Order:
-        return Order(self.elements, self.device)
-
-    @cached_property
-    def _alike(self) -> Order:
-        return Order(np.zeros_like(self.elements), self.device)
 
     @cached_property
     def _atoms_of_graph(self) -> Groups:
@@ -117,16 +118,6 @@ class Layout:
             if widths.sum() <= (1 + _TOLERATED_WASTE) * wanted.sum():
                 break
         return widths
-
-    @cached_property
-    def by_width(self) -> Order:
-        """Atoms sorted by the padded number of their neighbours."""
-        return Order(self._widths, self.device)
-
-    @property
-    def width_groups(self) -> list[tuple[int, int]]:
-        """(atoms, neighbours) of each group of equal width, in the order of the edges."""
-        return list(zip(self.by_width.sizes, self.by_width.values, strict=True))
 
     @cached_property
     def _receivers(self) -> Integers:

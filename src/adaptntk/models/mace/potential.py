@@ -91,9 +91,8 @@ class MACEPotential(Trainable):
         return self.evaluate(graphs, compute_force=False)["energy"]
 
     def gradient_memory(self, graph: MACEGraph) -> int:
-        if self.network is None:
-            return 0
-        return self.network.numbers_held(len(graph), graph.edges) * self.dtype.itemsize
+        held = 0 if self.network is None else self.network.numbers_held(len(graph), graph.edges)
+        return held * self.dtype.itemsize
 
     def energy_gradients(self, graphs: Sequence[MACEGraph]) -> Tensor:
         """Rows ``dE(x)/dtheta`` of a batch in one backward pass, unless the network has unknown parts."""

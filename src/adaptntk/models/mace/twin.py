@@ -71,13 +71,12 @@ def _is_known(interaction: Any, product: Any) -> bool:
 
 
 def _twin_of_layer(interaction: Any, product: Any) -> tuple[Any, Any]:
-    on_message = _INTERACTIONS[type(interaction)]
     convolution = Convolution(interaction.conv_tp)
     children = dict(interaction._modules) | {
         "linear_up": Linear(interaction.linear_up, last_out=True),
         "conv_tp": convolution,
         "linear": Linear(interaction.linear, last_in=True, last_out=True),
-        "skip_tp": SelfConnection(interaction.skip_tp, last=on_message),
+        "skip_tp": SelfConnection(interaction.skip_tp, last=_INTERACTIONS[type(interaction)]),
         "reshape": torch.nn.Unflatten(1, (sum(ir.dim for _, ir in interaction.linear.irreps_out), -1)),
     }
     for name, child in children.items():
