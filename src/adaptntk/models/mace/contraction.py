@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from torch import Tensor
 
-from adaptntk.models.mace.tape import Leaf, Rows, index_tensor, joined
+from adaptntk.models.mace.tape import Leaf, Rows, divided, index_tensor, joined
 
 MAX_DEGREE = 3
 
@@ -130,12 +130,12 @@ class Contraction(Leaf):
         spread = self.constant_like(x)
         v = weights.transpose(1, 2).reshape(-1, spread.shape[0]) @ spread.flatten(1)
         v = v.view(len(order.values), -1, *spread.shape[1:])
-        by_element = zip(order.values, v[..., :1], v[..., 1:], basis.split(order.sizes, dim=2), strict=True)
+        by_element = zip(order.values, v[..., :1], v[..., 1:], divided(basis, order.sizes, dim=2), strict=True)
         parts = [
             self.watch(torch.baddbmm(constant, matrix, part), part, element)
             for element, constant, matrix, part in by_element
         ]
-        outputs = zip(self.outputs, joined(parts, 2).split(self.columns, dim=1), strict=True)
+        outputs = zip(self.outputs, divided(joined(parts, 2), self.columns, dim=1), strict=True)
         results = joined([output.multiply(part, x) for output, part in outputs], 1)
         # Channels last within each irrep: components of all of them, then channels.
         return order.restore(results.permute(2, 1, 0).flatten(1))

@@ -54,8 +54,7 @@ class FastNetwork:
         data = make_batch(graphs, head, layout)
         tape: list[Record] = []
         # The network replaces the positions in the dictionary when it strains them.
-        geometries = [data["positions"]] if geometry else []
-        volumes = torch.linalg.det(data["cell"].view(-1, 3, 3)).abs()
+        geometries, cells = [data["positions"]] if geometry else [], data["cell"].view(-1, 3, 3)
         with torch.enable_grad(), forward_pass(layout, tape):
             output = self._twin(data, compute_force=False, compute_displacement=strain)
             if strain:
@@ -68,7 +67,7 @@ class FastNetwork:
         if geometry:
             output["forces"] = -slopes[0]
         if strain:
-            output["stress"] = slopes[-1] / volumes.view(-1, 1, 1)
+            output["stress"] = slopes[-1] / torch.linalg.det(cells).abs().view(-1, 1, 1)
         return output, rows
 
     def _by_structure(self, energies: Tensor, tape: list[Record], slopes: tuple[Tensor | None, ...]) -> Tensor:

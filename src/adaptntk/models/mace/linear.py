@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from adaptntk.models.mace.stock import o3
-from adaptntk.models.mace.tape import Leaf, Rows, index_tensor, joined
+from adaptntk.models.mace.tape import Leaf, Rows, divided, index_tensor, joined
 
 
 class Storage:
@@ -25,7 +25,7 @@ class Storage:
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """(atoms, flat) to (atoms, components, channels) for each run."""
-        parts = zip(rows.split(self.sizes, dim=1), self.shapes, strict=True)
+        parts = zip(divided(rows, self.sizes, dim=1), self.shapes, strict=True)
         if self.last:
             return [part.view(-1, dim, mul) for part, (mul, dim) in parts]
         return [part.view(-1, mul, dim).transpose(1, 2) for part, (mul, dim) in parts]
@@ -74,7 +74,7 @@ class _AtomLayer(Leaf):
             path = self.paths[number]
             matrices = (weight[path.weights].view(path.shape) * path.factor).unbind(1)
             parts = []
-            for element, part in zip(order.values, inputs[path.run].split(order.sizes), strict=True):
+            for element, part in zip(order.values, divided(inputs[path.run], order.sizes), strict=True):
                 # Over all atoms and components as one plain product.
                 product = part.reshape(-1, part.shape[2]) @ matrices[element]
                 product = product.view(*part.shape[:2], mul)

@@ -143,7 +143,8 @@ class MACEPotential(Trainable):
         energies, forces, atom_energies, features = [], [], [], []
         # Of MACE's features of the atoms those that do not turn with the structure.
         irreps = [entry for product in self.module.products for entry in product.linear.irreps_out]
-        invariant = np.flatnonzero([ir.is_scalar() for mul, ir in irreps for _ in range(mul * ir.dim)]).tolist()
+        scalar, widths = [ir.is_scalar() for _, ir in irreps], [mul * ir.dim for mul, ir in irreps]
+        invariant = np.flatnonzero(np.repeat(scalar, widths)).tolist()
         for start in progress(starts, "predicting energies and forces", len(starts)):
             graphs = [self.graph(atoms) for atoms in structures[start : start + batch_size]]
             output = self.evaluate(graphs, compute_force=True)

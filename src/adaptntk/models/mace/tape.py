@@ -1,6 +1,6 @@
 """What the fast modules of a network share: the batch of a pass, and what is remembered for its gradients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -55,6 +55,11 @@ def index_tensor(numbers: tuple[int, ...], device: torch.device) -> Tensor:
 def joined(parts: list[Tensor], dim: int = 0) -> Tensor:
     """All parts in one tensor, without a copy if there is only one."""
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
+
+
+def divided(rows: Tensor, sizes: list[int], dim: int = 0) -> Sequence[Tensor]:
+    """The inverse of `joined`."""
+    return [rows] if len(sizes) == 1 else rows.split(sizes, dim=dim)
 
 
 class Leaf(torch.nn.Module):
