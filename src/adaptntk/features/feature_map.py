@@ -1,5 +1,6 @@
 """What turns structures into blocks of feature rows, and what all such maps share."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Self
@@ -16,6 +17,8 @@ from adaptntk.features.estimate import Estimate
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions, SinglePoint
 from adaptntk.progress import Progress, silent
+
+log = logging.getLogger(__name__)
 
 NORMALISATIONS = {"none": 0.0, "sqrt_n": 0.5, "per_atom": 1.0}
 """``phi / N^k``: the total energy grows with the number of atoms N, the force error does not."""
@@ -92,6 +95,15 @@ class FeatureMap(ABC):
     ) -> Estimate | None:
         """What `extract` will take, if it is worth telling; ``kept``: all blocks are held at once."""
         return None
+
+    def announce(self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True) -> None:
+        """Say what the features will cost, and refuse what does not fit into memory."""
+        estimate = self.estimate(potential, structures, memory_budget, kept)
+        if estimate is not None:
+            log.info("energy gradients of %s", estimate)
+            estimate.check(memory_budget)
+            if estimate.remark is not None:
+                log.info(estimate.remark)
 
 
 def check_normalisation(normalise: str) -> None:

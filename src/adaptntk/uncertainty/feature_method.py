@@ -19,7 +19,6 @@ from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.features.energy_gradients import EnergyGradients
-from adaptntk.features.extraction import Extracted
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, choose_normalisation
 from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.features.registry import restore_feature_map
@@ -27,7 +26,7 @@ from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
-from adaptntk.uncertainty.workbench import Workbench
+from adaptntk.uncertainty.workbench import Extracted, Workbench
 
 # The criterion of a ridge that was given as lam itself.
 ABSOLUTE = "absolute"

@@ -15,7 +15,6 @@ from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
 from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
 from adaptntk.data.structures import Structures, structure_hash, structure_hashes
 from adaptntk.errors import InputError
-from adaptntk.features.extraction import announce
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import Potential, SinglePoint
 from adaptntk.progress import Progress, silent
@@ -66,7 +65,7 @@ class Fitted:
     def announce(self, structures: Structures, kept: bool = True) -> None:
         """Log what scoring these structures will take, and refuse what does not fit into memory."""
         if (features := self.features) is not None:
-            announce(features.feature_map, self.potential, structures, features.memory_budget, kept)
+            features.feature_map.announce(self.potential, structures, features.memory_budget, kept)
 
     def candidates(
         self, pool: Structures, name: str = "pool", store: str | Path | None = None, progress: Progress = silent

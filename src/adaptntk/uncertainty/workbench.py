@@ -5,13 +5,24 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from adaptntk.core.blocks import TensorBlocks
 from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
-from adaptntk.features.extraction import Extracted, extract_sets
-from adaptntk.features.feature_map import FeatureMap
+from adaptntk.features.feature_map import FeatureMap, check_finite
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
+
+ONE_MODEL = "only one trained model is given, and none can be trained: use a FolderWorkbench"
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Blocks of the training and of the validation structures; the exact ones too, where they fit into memory."""
+
+    train: TensorBlocks
+    valid: TensorBlocks
+    exact: tuple[TensorBlocks, TensorBlocks] | None = None
 
 
 @dataclass
@@ -41,21 +52,39 @@ class Workbench:
 
     def snapshots(self) -> list[dict[str, Tensor]]:
         """Weights of the model itself, from the last quarter of the epochs of its training."""
-        raise InputError("only one trained model is given, and none can be trained: use a FolderWorkbench")
+        raise InputError(ONE_MODEL)
 
     def dropout_member(self, rate: float) -> Potential:
         """A network trained with dropout, which is still active in it."""
-        raise InputError("only one trained model is given, and none can be trained: use a FolderWorkbench")
+        raise InputError(ONE_MODEL)
 
     def extracted(self, feature_map: FeatureMap) -> Extracted:
         """Blocks of the training and the validation structures."""
-        potential = self.member(0)
-        key = json.dumps(feature_map.spec(potential), sort_keys=True)
+        key = json.dumps(feature_map.spec(self.member(0)), sort_keys=True)
         if key not in self._extracted:
-            self._extracted[key] = extract_sets(
-                feature_map, potential, self.train, self.valid, self.memory_budget, self.progress
-            )
+            self._extracted[key] = self._extract(feature_map, self.member(0))
         return self._extracted[key]
+
+    def _extract(self, feature_map: FeatureMap, potential: Potential) -> Extracted:
+        """Both sets in one pass: a sketch too large to keep is then drawn for both at once.
+
+        When the exact blocks of both sets fit into a quarter of the budget, they are kept to check the sketch with.
+        """
+        frames, count, budget = [*self.train, *self.valid], len(self.train), self.memory_budget
+        exact = feature_map.unsketched()
+        if exact is not None:
+            size = len(frames) * exact.rows * exact.width(potential) * potential.dtype.itemsize
+            exact = exact if size <= budget // 4 else None
+        feature_map.announce(potential, frames, budget)
+        found = (exact or feature_map).extract(potential, frames, budget, self.progress)
+        check_finite(found, "training set")
+
+        def parts(blocks: Tensor) -> tuple[TensorBlocks, TensorBlocks]:
+            return TensorBlocks(blocks[:count], feature_map.asked), TensorBlocks(blocks[count:], feature_map.asked)
+
+        if exact is None:
+            return Extracted(*parts(found))
+        return Extracted(*parts(feature_map.project(found)), parts(found))
 
     def predicted_valid(self) -> Predictions:
         """What the model itself says of the validation structures."""
@@ -72,5 +101,5 @@ class GivenModel(Workbench):
 
     def member(self, number: int) -> Potential:
         if number > 0:
-            raise InputError("only one trained model is given, and none can be trained: use a FolderWorkbench")
+            raise InputError(ONE_MODEL)
         return self.potential
