@@ -67,7 +67,9 @@ def evaluate(
         "predicted_energy": found.energies.tolist(),
         "atoms": structure_sizes(test).tolist(),
     }
-    return Evaluation({key: _json_value(value) for key, value in result.items()}, columns)
+    # JSON has no NaN: a correlation with a constant is null.
+    known = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in result.items()}
+    return Evaluation(known, columns)
 
 
 def _check_test(fitted: Fitted, test: Structures, name: str) -> list[str]:
@@ -82,8 +84,3 @@ def _check_test(fitted: Fitted, test: Structures, name: str) -> list[str]:
         if identity in seen:
             raise InputError(f"{name}, frame {index}: {seen[identity]}; remove it")
     return hashes
-
-
-def _json_value(value: Any) -> Any:
-    """JSON has no NaN: a correlation with a constant is null."""
-    return None if isinstance(value, float) and not np.isfinite(value) else value

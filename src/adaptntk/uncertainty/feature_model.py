@@ -74,14 +74,12 @@ class FeatureModel:
         numbers = store.find(hashes)
         store.check(numbers[numbers >= 0])
         # A structure that occurs twice is computed once.
-        first = {hashes[index]: index for index in reversed(range(len(hashes))) if numbers[index] < 0}
-        missing = sorted(first.values())
+        missing = sorted({hashes[i]: i for i in reversed(range(len(hashes))) if numbers[i] < 0}.values())
         log.info("%d of %d structures are in the feature store", len(hashes) - len(missing), len(hashes))
         step = self._structures_at_once(STORE_STEP)
         for start in progress(range(0, len(missing), step), "energy gradients", -(-len(missing) // step)):
             part = missing[start : start + step]
-            frames = [structures[index] for index in part]
-            blocks = self.extract(potential, frames, name, numbers=part)
+            blocks = self.extract(potential, [structures[index] for index in part], name, numbers=part)
             store.append([hashes[index] for index in part], blocks.tensor)
         return store.blocks(store.find(hashes), potential.device)
 

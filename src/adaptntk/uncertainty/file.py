@@ -85,8 +85,10 @@ def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Any], dict[str, t
 
 
 def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
-    model, folder = state.networks[0], path.parent
-    networks = [{"path": _relative(each.source, folder), "sha256": each.fingerprint} for each in state.networks]
+    model, folder, networks = state.networks[0], path.parent.resolve(), []
+    for network in state.networks:
+        place = None if network.source is None else os.path.relpath(Path(network.source).resolve(), folder)
+        networks.append({"path": place, "sha256": network.fingerprint})
     return {
         "format": FORMAT,
         "written_by": f"adaptntk {__version__}",
@@ -121,11 +123,6 @@ def _networks(
     if about["head"] != found[0].head:
         raise MismatchError(f"{path}: was fitted for head {about['head']!r} of the model, not {found[0].head!r}")
     return tuple(found)
-
-
-def _relative(source: str | None, folder: Path) -> str | None:
-    """Where a model is, seen from the folder of the file."""
-    return None if source is None else os.path.relpath(Path(source).resolve(), folder.resolve())
 
 
 def _find_model(path: Path, model: str | None, first: bool) -> Path:

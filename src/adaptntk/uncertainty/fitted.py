@@ -100,9 +100,8 @@ class Fitted:
         """The raw scores in physical units, once calibrated."""
         if self.calibration is None:
             return Scores(variance)
-        scale = size_powers(structures, self.calibration.energy_power)
-        energy_sigma = self.calibration.energy.sigma(variance) * scale
-        return Scores(variance, self.calibration.forces.sigma(variance), energy_sigma)
+        forces, energy, power = self.calibration.forces, self.calibration.energy, self.calibration.energy_power
+        return Scores(variance, forces.sigma(variance), energy.sigma(variance) * size_powers(structures, power))
 
     def entries(self, scores: Scores, index: int, coverage: float) -> dict[str, float]:
         """What a structure is told about its uncertainty: the raw score and, once calibrated, what it means."""
@@ -154,8 +153,7 @@ class Fitted:
 
     def excluded(self, pool: Structures, exclude: Iterable[Atoms | str] = ()) -> list[bool]:
         """Which candidates are in the training set or in ``exclude``."""
-        known = set(self.train_hashes)
-        known |= {item if isinstance(item, str) else structure_hash(item) for item in exclude}
+        known = {*self.train_hashes, *(item if isinstance(item, str) else structure_hash(item) for item in exclude)}
         return [digest in known for digest in structure_hashes(pool)]
 
     def condition(self, structures: Structures) -> "Fitted":
