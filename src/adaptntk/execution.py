@@ -53,6 +53,14 @@ class SerialExecutor(Executor):
         return future
 
 
+def check_executor(kind: str, scheduler: str | None = None) -> None:
+    """Refuse an unknown name, and a scheduler that would not be used."""
+    if kind not in EXECUTORS:
+        raise InputError(f"unknown executor {kind!r}: choose one of {', '.join(EXECUTORS)}")
+    if scheduler is not None and kind != "dask":
+        raise InputError(f"a scheduler belongs to the executor dask, not to {kind}")
+
+
 @contextmanager
 def open_executor(
     kind: str = "local", workers: int | None = None, scheduler: str | None = None, threads: int = 1
@@ -65,10 +73,7 @@ def open_executor(
         scheduler: address of a running Dask scheduler; a cluster on this machine is made when not given.
         threads: of each worker.
     """
-    if kind not in EXECUTORS:
-        raise InputError(f"unknown executor {kind!r}: choose one of {', '.join(EXECUTORS)}")
-    if scheduler is not None and kind != "dask":
-        raise InputError(f"a scheduler belongs to the executor dask, not to {kind}")
+    check_executor(kind, scheduler)
     count = workers or max(1, available_cores() // threads)
     if kind == "serial":
         yield SerialExecutor()

@@ -6,7 +6,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from adaptntk.campaign.config import Campaign, read_config, schema, template
+from adaptntk.campaign.config import Campaign, Overrides, read_config, schema, template
+from adaptntk.campaign.loop import run_campaign
 from adaptntk.cli.app import app
 from adaptntk.errors import InputError
 from tests.campaign.conftest import write_config
@@ -70,3 +71,11 @@ def test_the_verb(tmp_path):
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"name": "x", "start": {}}))
     result = CliRunner().invoke(app, ["config", "check", str(tmp_path / "c.yaml")])
     assert result.exit_code == 2
+
+
+def test_an_executor_that_is_none_begins_no_run(tmp_path):
+    config = write_config(tmp_path)
+    for given, message in (({"executor": "abacus"}, "unknown executor"), ({"scheduler": "tcp://x"}, "belongs to")):
+        with pytest.raises(InputError, match=message):
+            run_campaign(config, overrides=Overrides(**given))
+    assert [path.name for path in tmp_path.iterdir()] == [config.name]

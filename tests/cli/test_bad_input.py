@@ -206,6 +206,33 @@ def test_impossible_options(refused, files, trained, tmp_path, option, value, ca
 @pytest.mark.parametrize(
     ("option", "value", "cause"),
     [
+        ("--sketch", "fourier", "unknown sketch"),
+        ("--sketch-dim", "7", "sketch dimension must be even"),
+        ("--normalise", "magic", "choose one of none, sqrt_n, per_atom, auto"),
+    ],
+)
+def test_options_are_checked_before_anything_is_read(refused, tmp_path, option, value, cause):
+    none = tmp_path / "none"
+    refused("fit", none, "--train", none, "--valid", none, "-o", tmp_path / "a.ntk", option, value, cause=cause)
+
+
+def test_no_batches(ntk_file, files, tmp_path):
+    arguments = "evaluate", ntk_file, files["test"], "-o", tmp_path / "report", "--batch-size", 0
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2
+    assert "--batch-size" in result.output
+
+
+def test_sets_are_checked_before_members_are_trained(refused, files, trained, tmp_path):
+    refused(
+        "fit", trained.source, "--train", files["train"], "--valid", files["train"], "-o", tmp_path / "a.ntk",
+        "--method", "ensemble", "--executor", "local", cause="frame 0 is the same structure as --train",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "cause"),
+    [
         ("--preset", "huge", "unknown preset"),
         ("--energy-loss", "none", "unknown --energy-loss"),
         ("--energy-reference", "none", "unknown --energy-reference"),

@@ -51,6 +51,14 @@ def test_unfit_requests(fitted, trained, parts):
         evaluate(fit(GivenModel(parts["train"], potential=trained), "last_layer"), parts["test"])
     with pytest.raises(InputError, match="too few"):
         evaluate(fitted, parts["test"][:5])
+    strange = parts["test"][3].copy()
+    strange.numbers[0] = 17
+    with pytest.raises(InputError, match="frame 3: the model does not know the element Cl"):
+        evaluate(fitted, [*parts["test"][:3], strange, *parts["test"][4:]])
+    with pytest.raises(InputError, match="frame 3: the model does not know the element Cl"):
+        fitted.assess([*parts["test"][:3], strange])
+    with pytest.raises(InputError, match="no structures"):
+        fitted.assess([])
     with pytest.raises(InputError, match="also in the training set"):
         evaluate(fitted, [*parts["test"], parts["train"][0]])
     with pytest.raises(InputError, match="used to calibrate"):

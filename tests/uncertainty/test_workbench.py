@@ -53,3 +53,33 @@ def test_exact_blocks_are_kept_where_they_fit(tiny, ethanol_frames):
     assert torch.allclose(exact[1].tensor, EnergyGradients(NoSketch()).extract(tiny, valid), rtol=1e-9, atol=1e-12)
     assert extracted(SKETCHED, tiny, train, valid, budget - 1).exact is None
     assert extracted(EnergyGradients(NoSketch()), tiny, train, valid, budget).exact is None
+
+
+def test_exact_blocks_count_as_memory(tiny, ethanol_frames, monkeypatch):
+    told = []
+    monkeypatch.setattr(EnergyGradients, "announce", lambda *_, beside: told.append(beside))
+    size = 100 * 788 * 8
+    for budget in (4 * size, 4 * size - 1):
+        extracted(SKETCHED, tiny, ethanol_frames[:60], ethanol_frames[60:100], budget)
+    assert told == [size, 0]
+    monkeypatch.undo()
+    with pytest.raises(InputError, match="more than the memory budget"):
+        SKETCHED.announce(tiny, ethanol_frames, 10**9, beside=2 * 10**9)
+
+
+@pytest.mark.parametrize(("place", "name"), [(2, "training set, frame 2"), (7, "validation set, frame 1")])
+def test_a_frame_without_a_gradient_is_named(place, name, tiny, ethanol_frames, monkeypatch):
+    make, gradients = type(tiny).graph, type(tiny).energy_gradients
+
+    def broken(self, graphs):
+        rows = gradients(self, graphs)
+        rows[[graph is bad for graph in graphs]] = torch.nan
+        return rows
+
+    frames, graphs = ethanol_frames[:10], {}
+    monkeypatch.setattr(type(tiny), "graph", lambda self, atoms: graphs.setdefault(id(atoms), make(self, atoms)))
+    bad = tiny.graph(frames[place])
+    monkeypatch.setattr(type(tiny), "energy_gradients", broken)
+    for feature_map in (SKETCHED, EnergyGradients(NoSketch())):
+        with pytest.raises(InputError, match=f"{name}: the model's gradient"):
+            extracted(feature_map, tiny, frames[:6], frames[6:], DEFAULT_BUDGET)

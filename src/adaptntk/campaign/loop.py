@@ -20,7 +20,7 @@ from adaptntk.campaign.steps.label import label_round
 from adaptntk.campaign.steps.learn import evaluate, fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.errors import require
-from adaptntk.execution import limited_threads, open_executor
+from adaptntk.execution import check_executor, limited_threads, open_executor
 from adaptntk.files import locked, make_folder, write_text
 from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, silent
@@ -52,6 +52,7 @@ def run_campaign(
     """
     config = overrides.applied_to(read_config(config_file))
     check_spec(config.label.spec)
+    check_executor(config.execution.executor, config.execution.scheduler)
     with _open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:

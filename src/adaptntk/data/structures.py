@@ -147,7 +147,14 @@ def read_structures(
     unique: bool = True,
     own: bool = False,
 ) -> list[Atoms]:
-    """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them, see `Checks`."""
+    """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them.
+
+    Args:
+        energy_key, forces_key: where the labels stand; they are moved to the standard keys.
+        labelled: refuse frames without energy and forces.
+        unique: refuse files that hold the same structure twice.
+        own: a file that this package wrote: not searched for duplicates and wrong units.
+    """
     return Checks(energy_key, forces_key, labelled, unique, own).read(open_frames(Path(path)), Path(path))
 
 
@@ -159,7 +166,10 @@ def open_structures(
     unique: bool = True,
     memory_budget: int = 0,
 ) -> Sequence[Atoms]:
-    """The checked frames of a file: in memory, or, if it is large beside the budget, read when they are needed."""
+    """The checked frames of a file: in memory, or, if it is large beside the budget, read when they are needed.
+
+    ``memory_budget`` is in bytes, the others as in `read_structures`.
+    """
     checks, frames = Checks(energy_key, forces_key, labelled, unique), open_frames(Path(path))
     if isinstance(frames, FrameFile) and frames.bytes * _SHARE_OF_BUDGET > memory_budget:
         return StructureFile(frames, checks)

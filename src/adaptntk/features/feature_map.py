@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -96,20 +97,24 @@ class FeatureMap(ABC):
         """What `extract` will take, if it is worth telling; ``kept``: all blocks are held at once."""
         return None
 
-    def announce(self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True) -> None:
-        """Say what the features will cost, and refuse what does not fit into memory."""
+    def announce(
+        self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True, beside: int = 0
+    ) -> None:
+        """Say what the features will cost, and refuse what does not fit; ``beside`` are bytes held for other ends."""
         estimate = self.estimate(potential, structures, memory_budget, kept)
         if estimate is not None:
+            estimate = replace(estimate, memory=estimate.memory + beside)
             log.info("energy gradients of %s", estimate)
             estimate.check(memory_budget)
             if estimate.remark is not None:
                 log.info(estimate.remark)
 
 
-def check_normalisation(normalise: str) -> None:
-    """Refuse an unknown name."""
-    if normalise not in NORMALISATIONS:
-        raise InputError(f"unknown normalisation {normalise!r}: choose one of {', '.join(NORMALISATIONS)}")
+def check_normalisation(normalise: str, automatic: bool = False) -> None:
+    """Refuse an unknown name; ``automatic``: ``auto`` is one."""
+    known = [*NORMALISATIONS, *(["auto"] if automatic else [])]
+    if normalise not in known:
+        raise InputError(f"unknown normalisation {normalise!r}: choose one of {', '.join(known)}")
 
 
 def choose_normalisation(normalise: str, train: Structures) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 import adaptntk.evaluation as evaluation
 from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES
-from adaptntk.data.structures import Structures, check_labelled, structure_hash, structure_sizes
+from adaptntk.data.structures import Structures, check_labelled, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.models.protocol import Predictions
+from adaptntk.models.protocol import Predictions, check_species
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.fitted import Fitted
 
@@ -77,7 +77,8 @@ def _check_test(fitted: Fitted, test: Structures, name: str) -> list[str]:
     if len(test) < 20:
         raise InputError(f"{name}: {len(test)} structures are too few to evaluate on; give at least 20")
     check_labelled(test, name)
-    hashes = [structure_hash(atoms) for atoms in test]
+    check_species(fitted.potential, test, name)
+    hashes = structure_hashes(test)
     seen = dict.fromkeys(fitted.calibration_hashes, "was used to calibrate this uncertainty")
     seen |= dict.fromkeys(fitted.train_hashes, "is also in the training set")
     for index, identity in enumerate(hashes):

@@ -6,6 +6,7 @@ work with both.
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -19,10 +20,16 @@ from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.features.energy_gradients import EnergyGradients
-from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, choose_normalisation
+from adaptntk.features.feature_map import (
+    NORMALISATIONS,
+    FeatureMap,
+    check_finite,
+    check_normalisation,
+    choose_normalisation,
+)
 from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.features.registry import restore_feature_map
-from adaptntk.models.protocol import Potential, parameter_count
+from adaptntk.models.protocol import Potential, check_species, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
@@ -90,16 +97,21 @@ class FeatureMethod:
         return NORMALISATIONS[self.features.feature_map.normalise]
 
     def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
+        if not structures:
+            raise InputError("no structures to assess")
+        check_species(self.potential, structures, "structures")
         features = self.features
         found, budget = [], features.memory_budget
         for part in features.parts(structures):
             frames = structures if len(part) == len(structures) else structures[part.start : part.stop]
             extract = features.feature_map.extract_and_predict
             blocks, predicted = extract(self.potential, frames, batch_size, budget, progress)
-            found.append((features.variance(TensorBlocks(blocks, features.blocks.asked)), predicted))
-        energies = np.concatenate([predicted.energies for _, predicted in found])
-        forces = [force for _, predicted in found for force in predicted.forces]
-        return Assessment(np.concatenate([variance for variance, _ in found]), "variance", energies, forces)
+            check_finite(blocks, "structures", part)
+            variance = features.variance(TensorBlocks(blocks, features.blocks.asked))
+            # Not the features of the atoms, which take far more memory.
+            found.append((variance, predicted.energies, predicted.forces))
+        variances, energies, forces = zip(*found, strict=True)
+        return Assessment(np.concatenate(variances), "variance", np.concatenate(energies), [*chain(*forces)])
 
     def state(self) -> MethodState:
         features = self.features
@@ -135,6 +147,11 @@ class NTKOptions(RidgeOptions):
     sketch_seed: int | None = None
     normalise: str = "auto"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        make_sketch(self.sketch, self.dim, 0)
+        check_normalisation(self.normalise, automatic=True)
+
 
 class NTK(FeatureMethod):
     """The paper's method: gradients of the energy over all parameters."""
@@ -159,6 +176,10 @@ class LastLayerOptions(RidgeOptions):
     """Of the method ``last_layer``; see `NTKOptions`."""
 
     normalise: str = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_normalisation(self.normalise, automatic=True)
 
 
 class LastLayer(FeatureMethod):

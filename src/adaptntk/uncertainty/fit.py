@@ -40,8 +40,8 @@ def fit(
         names: what errors call the sets.
     """
     kind, chosen = find_method(method), make_options(method, options)
-    names, calibration = SET_NAMES | dict(names or {}), calibration or ()
-    _check_sets(bench, calibration, names, kind.uses_training_labels)
+    calibration = calibration or ()
+    check_sets(bench, method, calibration, names)
     rng = np.random.default_rng(bench.seed)
     fitted = kind.fit(bench, rng, chosen)
     hashes = tuple(structure_hash(atoms) for atoms in bench.train)
@@ -50,7 +50,7 @@ def fit(
         return Fitted(fitted, None, hashes)
     assessed = _assess(bench, fitted, calibration)
     if calibration:
-        check_label_units(assessed.forces, calibration, names["calibration"])
+        check_label_units(assessed.forces, calibration, (SET_NAMES | dict(names or {}))["calibration"])
     used = tuple(structure_hash(atoms) for atoms in (*bench.valid, *calibration))
     power = fitted.energy_power
     errors = force_errors(assessed.forces, labelled)
@@ -58,7 +58,12 @@ def fit(
     return Fitted(fitted, Calibration.fit(assessed.variance, errors, energies, rng, power), hashes, used)
 
 
-def _check_sets(bench: Workbench, calibration: Structures, names: Mapping[str, str], labelled_training: bool) -> None:
+def check_sets(
+    bench: Workbench, method: str, calibration: Structures | None = None, names: Mapping[str, str] | None = None
+) -> None:
+    """Refuse structures that the method cannot be fitted with; the arguments are those of `fit`."""
+    names, calibration = SET_NAMES | dict(names or {}), calibration or ()
+    labelled_training = find_method(method).uses_training_labels
     if not bench.train:
         raise InputError("the training set is empty")
     sets = {"train": bench.train, "valid": bench.valid, "calibration": calibration}

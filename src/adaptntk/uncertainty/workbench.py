@@ -71,13 +71,14 @@ class Workbench:
         When the exact blocks of both sets fit into a quarter of the budget, they are kept to check the sketch with.
         """
         frames, count, budget = [*self.train, *self.valid], len(self.train), self.memory_budget
-        exact = feature_map.unsketched()
+        exact, size = feature_map.unsketched(), 0
         if exact is not None:
             size = len(frames) * exact.rows * exact.width(potential) * potential.dtype.itemsize
-            exact = exact if size <= budget // 4 else None
-        feature_map.announce(potential, frames, budget)
+            exact, size = (exact, size) if size <= budget // 4 else (None, 0)
+        feature_map.announce(potential, frames, budget, beside=size)
         found = (exact or feature_map).extract(potential, frames, budget, self.progress)
-        check_finite(found, "training set")
+        check_finite(found[:count], "training set")
+        check_finite(found[count:], "validation set")
 
         def parts(blocks: Tensor) -> tuple[TensorBlocks, TensorBlocks]:
             return TensorBlocks(blocks[:count], feature_map.asked), TensorBlocks(blocks[count:], feature_map.asked)

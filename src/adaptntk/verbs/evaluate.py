@@ -67,7 +67,7 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
     check_folder(settings.output)
     fitted, name = settings.load(), str(settings.test)
     test = settings.open(settings.test, fitted, labelled=True)
-    fitted.announce(test)
+    fitted.announce(test, kept=False)
     evaluation = evaluate_fitted(fitted, test, name, settings.batch_size, settings.seed, show.progress)
     folder = make_folder(settings.output)
     write_table(folder / "evaluation.csv", evaluation.columns)

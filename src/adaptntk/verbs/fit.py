@@ -130,15 +130,16 @@ def fit(settings: FitSettings, show: Show) -> FitReport:
     """
     from adaptntk.execution import open_executor
     from adaptntk.uncertainty.file import save_fitted
-    from adaptntk.uncertainty.fit import fit as fit_method
+    from adaptntk.uncertainty.fit import check_sets, fit as fit_method
 
     check_writable(settings.output)
     options = _options(settings)
     bench, calibration = _bench(settings, show)
+    names = {name: f"--{name} {getattr(settings, name)}" for name in ("train", "valid", "calibration")}
     if settings.method == "ensemble" and settings.executor != "serial":
+        check_sets(bench, settings.method, calibration, names)  # before networks are trained with them
         with open_executor(settings.executor, settings.workers, settings.scheduler) as pool:
             bench.train_members(options["members"], pool)
-    names = {name: f"--{name} {getattr(settings, name)}" for name in ("train", "valid", "calibration")}
     fitted = fit_method(bench, settings.method, options, calibration, names)
     save_fitted(fitted, settings.output)
     return FitReport(fitted, settings.output)

@@ -95,10 +95,6 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     fitted.announce(pool, kept=settings.store is None)
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
-    if settings.figure is not None:
-        table = settings.figure.with_suffix(".csv")
-        write_table(table, _selection_columns(candidates, selection))
-        draw_selection(table)
     batch = []
     for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
         atoms = pool[index].copy()
@@ -113,6 +109,10 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     if fitted.features is not None and fitted.features.sketch_check is not None:
         report = report._replace(sketch_error=fitted.features.sketch_check.error)
     write_structures(settings.output, batch)
+    if settings.figure is not None:
+        table = settings.figure.with_suffix(".csv")
+        write_table(table, _selection_columns(candidates, selection))
+        draw_selection(table)
     return report
 
 

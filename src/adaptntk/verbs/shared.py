@@ -45,7 +45,7 @@ class Memory(Settings):
 
 
 class BatchSize(Settings):
-    batch_size: int = option("Structures per batch when energies and forces are predicted.", 16)
+    batch_size: int = option("Structures per batch when energies and forces are predicted.", 16, least=1)
 
 
 class Coverage(Settings):
