@@ -28,14 +28,23 @@ class Labeler(Protocol):
 
 @dataclass(frozen=True)
 class LabelerSpec:
-    """Which labeler, and how it is set up: plain values, so that a worker anywhere can build it."""
+    """Which labeler, and how it is set up: plain values, so that a worker anywhere can build it.
 
-    kind: str  # a name in adaptntk.labelers.registry.LABELERS, or the dotted name of a class of yours
-    settings: Mapping[str, Any] = field(default_factory=dict)  # its keyword arguments
-    time_limit: float = 3600.0  # seconds after which a calculation is ended
-    attempts: int = 2  # how often a structure is tried that fails; one that exceeds the time limit is not tried again
-    closest: float = 0.5  # atoms nearer than this fraction of the sum of their covalent radii are not calculated
-    largest_force: float = 100.0  # a label with a larger force on an atom, eV/Å, is not believed
+    Args:
+        kind: a name of `LABELERS`, or the dotted name of a class of yours.
+        settings: its keyword arguments.
+        time_limit: seconds after which a calculation is ended.
+        attempts: how often a structure is tried that fails; one that exceeds the time limit is not tried again.
+        closest: atoms nearer than this fraction of the sum of their covalent radii are not calculated.
+        largest_force: a label with a larger force on an atom, eV/Å, is not believed.
+    """
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    time_limit: float = 3600.0
+    attempts: int = 2
+    closest: float = 0.5
+    largest_force: float = 100.0
 
 
 def check_geometry(atoms: Atoms, spec: LabelerSpec) -> None:

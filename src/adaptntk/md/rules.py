@@ -21,19 +21,31 @@ from adaptntk.errors import InputError, require
 
 @dataclass(frozen=True)
 class Observation:
-    """A simulation at one moment."""
+    """A simulation at one moment.
+
+    Args:
+        time: fs since the start.
+        start: the geometry at the start.
+        temperature: of the nuclei, K.
+        target: the thermostat's temperature, K; None without one.
+        energy: eV.
+        forces: eV/Å.
+        variance: the raw score U.
+        sigma: expected root mean square force error, eV/Å.
+        bound: conformal bound of the force error, eV/Å.
+    """
 
     step: int
-    time: float  # fs since the start
+    time: float
     atoms: Atoms
-    start: Atoms  # the geometry at the start
-    temperature: float  # of the nuclei, K
-    target: float | None = None  # the thermostat's temperature, K; None without one
-    energy: float | None = None  # eV
-    forces: NDArray[np.float64] | None = None  # eV/Å
-    variance: float | None = None  # the raw score U
-    sigma: float | None = None  # expected root mean square force error, eV/Å
-    bound: float | None = None  # conformal bound of the force error, eV/Å
+    start: Atoms
+    temperature: float
+    target: float | None = None
+    energy: float | None = None
+    forces: NDArray[np.float64] | None = None
+    variance: float | None = None
+    sigma: float | None = None
+    bound: float | None = None
 
 
 class Rule(ABC):
@@ -58,11 +70,17 @@ class Rule(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class UncertaintyRule(Rule):
-    """A rule that compares a score of the structure with a threshold."""
+    """A rule that compares a score of the structure with a threshold.
 
-    patience: int = 5  # alarms until the run ends
-    release: float = 0.8  # fraction of the threshold below which the score must fall for the count to begin anew
-    lost: float = 2.0  # score over threshold above which the run ends without patience
+    Args:
+        patience: alarms until the run ends.
+        release: fraction of the threshold below which the score must fall for the count to begin anew.
+        lost: score over threshold above which the run ends without patience.
+    """
+
+    patience: int = 5
+    release: float = 0.8
+    lost: float = 2.0
 
     def __post_init__(self) -> None:
         require(self.patience >= 1, f"patience is a number of alarms, at least 1, not {self.patience}")

@@ -24,35 +24,55 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a potential can do beyond energies, forces and gradients one by one."""
+    """What a potential can do beyond energies, forces and gradients one by one.
 
-    batched_gradients: bool = False  # of many structures at once, rather than by a loop
-    single_pass: bool = False  # energy, forces and gradient of a structure from one pass through the network
-    stress: bool = False  # of structures that are periodic in all directions, in `SinglePoint`
-    node_features: bool = False  # invariant features of every atom, in `Predictions`
-    atom_energies: bool = False  # the energy of every atom, in `Predictions`
-    dropout: bool = False  # it can be sampled by dropout (``with_dropout``)
-    trainable: bool = False  # it is a `Trainable`: `adaptntk.train` can go on from it
+    Args:
+        batched_gradients: of many structures at once, rather than by a loop.
+        single_pass: energy, forces and gradient of a structure from one pass through the network.
+        stress: of structures that are periodic in all directions, in `SinglePoint`.
+        node_features: invariant features of every atom, in `Predictions`.
+        atom_energies: the energy of every atom, in `Predictions`.
+        dropout: it can be sampled by dropout (``with_dropout``).
+        trainable: it is a `Trainable`: `adaptntk.train` can go on from it.
+    """
+
+    batched_gradients: bool = False
+    single_pass: bool = False
+    stress: bool = False
+    node_features: bool = False
+    atom_energies: bool = False
+    dropout: bool = False
+    trainable: bool = False
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the potential says of a list of structures; eV and Å."""
+    """What the potential says of a list of structures; eV and Å.
+
+    Args:
+        atom_energies: where the capabilities say so.
+        node_features: too; atoms x features, those that do not turn with the structure.
+    """
 
     energies: Array
     forces: list[Array]
-    atom_energies: list[Array] | None = None  # where the capabilities say so
-    node_features: list[Array] | None = None  # too; atoms x features that do not turn with the structure
+    atom_energies: list[Array] | None = None
+    node_features: list[Array] | None = None
 
 
 @dataclass(frozen=True)
 class SinglePoint:
-    """What the potential says of one structure; eV and Å."""
+    """What the potential says of one structure; eV and Å.
+
+    Args:
+        stress: 3 x 3, eV/Å^3, where the structure is periodic in all directions and the network can.
+        gradient: ``dE/dtheta`` (1 x P), where it was asked for.
+    """
 
     energy: float
     forces: Array
-    stress: Array | None = None  # 3 x 3, eV/Å^3, where the structure is periodic in all directions and the network can
-    gradient: Tensor | None = None  # ``dE/dtheta`` (1 x P), where it was asked for
+    stress: Array | None = None
+    gradient: Tensor | None = None
 
 
 class Potential(Protocol):

@@ -78,6 +78,13 @@ def train(
 
     Each epoch ends with a checkpoint beside the output, from which an interrupted training can be resumed: it ends
     with the same weights as if it had not been interrupted. The checkpoint is removed when the training is complete.
+
+    Args:
+        train, valid: labelled structures, none in both.
+        recipe: architecture, loss and optimiser: one of `PRESETS`, or your own.
+        seed: of the first weights and of the order of the structures.
+        on_epoch: called after each epoch.
+        options: how to go about it; see `TrainingOptions`.
     """
     output, options = Path(output), options or TrainingOptions()
     check_writable(output)
