@@ -12,7 +12,6 @@ from adaptntk.errors import InputError
 from adaptntk.evaluation import check_label_units, energy_errors, force_errors
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
-from adaptntk.uncertainty.feature_method import FeatureMethod
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import Assessment, Method
 from adaptntk.uncertainty.registry import find_method, make_options
@@ -81,9 +80,10 @@ def check_sets(
 
 
 def _assess(bench: Workbench, method: Method, calibration: Structures) -> Assessment:
-    if calibration or not isinstance(method, FeatureMethod):
+    features = method.features
+    if calibration or features is None:
         return method.assess(calibration or bench.valid, bench.batch_size, bench.progress)
     # Blocks and predictions of the validation structures are there already.
-    features, predicted = method.features, bench.predicted_valid()
+    predicted = bench.predicted_valid()
     variance = features.variance(bench.extracted(features.feature_map).valid)
     return Assessment(variance, "variance", predicted.energies, predicted.forces)
