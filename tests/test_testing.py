@@ -100,7 +100,7 @@ def forgets_groups(problem):
 
 def repeats_itself(problem):
     found = SELECTORS["topb"](problem)
-    return Selection(found.indices[:1] * problem.count, found.scores[:1] * problem.count)
+    return Selection(found.indices[:1] * problem.count, found.criteria[:1] * problem.count)
 
 
 def reads_one_row_only(problem):

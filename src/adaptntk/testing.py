@@ -74,7 +74,7 @@ def check_rule(rule: Callable[[Problem], Selection]) -> None:
     """Verify that a rule for choosing batches keeps the contract of a selector.
 
     It is tried on random features, with one row and with several rows per structure: whatever it prefers, it must
-    return so many different candidates with finite scores, respect what is excluded and the limit per group, be the
+    return so many different candidates with finite criteria, respect what is excluded and the limit per group, be the
     same when asked again, leave its input alone, and refuse what cannot be satisfied.
     """
     for rows, asked in ((1, 1), (3, 2)):
@@ -96,10 +96,10 @@ def _check_rule(rule: Callable[[Problem], Selection], rows: int, asked: int) -> 
     for count in (1, 9):
         for constraints in (Constraints(), Constraints(excluded, groups=groups, per_group_max=2)):
             found = choose(count, constraints)
-            assert len(found.indices) == len(found.scores) == count, f"{count} picks and scores were asked for"
+            assert len(found.indices) == len(found.criteria) == count, f"{count} picks and criteria were asked for"
             assert len(set(found.indices)) == count, "a candidate was picked twice"
             assert all(0 <= index < len(candidates) for index in found.indices), "a pick is not a candidate"
-            assert np.isfinite(found.scores).all(), "scores must be finite"
+            assert np.isfinite(found.criteria).all(), "criteria must be finite"
             assert choose(count, constraints).indices == found.indices, "the same seed must give the same picks"
     assert not any(excluded[index] for index in found.indices), "an excluded candidate was picked"
     assert max(np.bincount([groups[index] for index in found.indices])) <= 2, "too many picks of one group"

@@ -256,7 +256,10 @@ def test_impossible_training_options(refused, files, tmp_path, option, value, ca
         (("-n", "2", "--method", "best"), "unknown selection method"),
         (("-n", "2", "--coverage", "2"), "coverage must lie between 0 and 1"),
         (("-n", "2", "--per-group-max", "frame", "0"), "allow at least one"),
-        (("-n", "9", "--min-separation", "1.9"), "satisfy the constraints"),
+        (("-n", "20", "--min-separation", "0.9"), "satisfy the constraints"),
+        (("-n", "9", "--min-separation", "1.9"), "between 0 (the same structure) and 1"),
+        (("-n", "9", "--min-separation", "-0.1"), "between 0 (the same structure) and 1"),
+        (("-n", "9", "--min-separation", "nan"), "between 0 (the same structure) and 1"),
         (("-n", "2", "--figure", "picks.pdf"), "must be a .png file"),
     ],
 )

@@ -89,6 +89,8 @@ def test_groups_and_separation(fitted, parts):
     chosen = fitted.select(parts["pool"], 6, groups=(groups, 2)).indices
     assert np.bincount([groups[i] for i in chosen]).tolist() == [2, 2, 2]
     with pytest.raises(InputError, match="satisfy the constraints"):
+        fitted.select(parts["pool"], 20, min_separation=0.9)
+    with pytest.raises(InputError, match="between 0"):
         fitted.select(parts["pool"], 6, min_separation=3.0)
 
 

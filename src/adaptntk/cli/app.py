@@ -1,5 +1,6 @@
 """All verbs in one application."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -44,4 +45,7 @@ for name, about, members in (
 
 def main() -> None:
     """Entry point of the ``adaptntk`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character is no reason to fail.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     app()

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, TypeVar
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
+from rich.text import Text
 
 from adaptntk.errors import AdaptNTKError
 
@@ -18,8 +20,36 @@ Item = TypeVar("Item")
 
 SECONDS_BETWEEN_LINES = 10
 
-out = Console(highlight=False, soft_wrap=True, markup=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+
+def visible(text: str) -> str:
+    """Text that can do nothing to a terminal: what has no shape of its own, or turns the writing, is spelled out.
+
+    Names of files, entries of structures and texts of errors may hold such characters, and come from others.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """Visible text without line breaks, so that it cannot pass for several messages."""
+    return visible(" ".join(line.strip() for line in text.splitlines()))
+
+
+class SafeConsole(Console):
+    """Whatever is shown, a message or a cell of a table, is visible text; only rich itself moves the cursor."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Here for the width of cells, too: what is spelled out is longer."""
+        return super().render_str(visible(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+out = SafeConsole(highlight=False, soft_wrap=True, markup=False, emoji=False)
+err = SafeConsole(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def show_progress(items: Iterable[Item], description: str, total: int) -> Iterator[Item]:
@@ -47,7 +77,8 @@ class ConsoleHandler(logging.Handler):
     """Log messages as plain lines, above a running progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        err.print(self.format(record))
+        text = self.format(record)
+        err.print(text if record.exc_info else one_line(text))
 
 
 def set_up(verbose: bool) -> None:
@@ -71,7 +102,7 @@ def one_line_errors(command: Command) -> Command:
         try:
             return command(*args, **kwargs)
         except AdaptNTKError as error:
-            err.print(f"adaptntk: {' '.join(str(error).split())}")
+            err.print(f"adaptntk: {one_line(str(error))}")
             sys.exit(2)
         except KeyboardInterrupt:
             err.print("adaptntk: interrupted")

@@ -29,7 +29,7 @@ def read_columns(path: Path) -> dict[str, Array]:
     if not rows:
         raise InputError(f"{path}: no rows")
     numeric = [name for name in rows[0] if name != "structure"]
-    return {name: np.array([float(row[name]) for row in rows]) for name in numeric}
+    return {name: np.array([float(row[name] or "nan") for row in rows]) for name in numeric}
 
 
 def draw_evaluation(folder: str | Path) -> Path:

@@ -80,8 +80,8 @@ class SelectReport(NamedTuple):
 def select(settings: SelectSettings, show: Show) -> SelectReport:
     """Write the structures worth labelling next, in the order of picking.
 
-    Structures of the training set are never picked. Each frame carries pick (1, 2, ...), pick_score (U at
-    the time of picking), pool_index, and the keys that adaptntk score writes.
+    Structures of the training set are never picked. Each frame carries pick (1, 2, ...), pick_score (U given the
+    picks before it), pick_criterion (what the rule looked at), pool_index, and the keys that adaptntk score writes.
     """
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
@@ -96,10 +96,11 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
     batch = []
-    for turn, (index, score) in enumerate(zip(selection.indices, selection.scores, strict=True), start=1):
+    picked = zip(selection.indices, selection.scores, selection.criteria, strict=True)
+    for turn, (index, score, criterion) in enumerate(picked, start=1):
         atoms = pool[index].copy()
         atoms.info |= fitted.entries(candidates.scores, index, settings.coverage)
-        atoms.info |= {"pick": turn, "pick_score": score, "pool_index": index}
+        atoms.info |= {"pick": turn, "pick_score": score, "pick_criterion": criterion, "pool_index": index}
         batch.append(atoms)
     excluded, correlation = sum(constraints.excluded or ()), size_correlation(candidates.scores.variance, pool)
     report = SelectReport(settings, batch, selection, candidates.scores, excluded, correlation)
@@ -119,11 +120,14 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
 def _check(settings: SelectSettings) -> None:
     """Refuse what can be refused before anything is read."""
     from adaptntk.core.calibration import check_coverage
+    from adaptntk.core.selection.problem import Constraints
     from adaptntk.core.selection.registry import check_selector
 
     check_writable(settings.output)
     check_coverage(settings.coverage)
     check_selector(settings.rule)
+    limit = (settings.per_group_max or (None, None))[1]
+    Constraints(None, settings.min_separation, None, limit).check(settings.count, settings.count)
     if settings.figure is not None:
         check_writable(settings.figure)
         if settings.figure.suffix != ".png":
@@ -165,7 +169,7 @@ def _constraints(settings: SelectSettings, fitted: "Fitted", pool: "Sequence[Ato
 
 
 def _selection_columns(candidates: "Candidates", selection: "Selection") -> dict[str, Sequence[Any]]:
-    """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked).
+    """One row per candidate: its place on a map of the pool, its score, its turn (0 when not picked), its score then.
 
     Of a large pool, a random part and the picks.
     """
@@ -175,7 +179,7 @@ def _selection_columns(candidates: "Candidates", selection: "Selection") -> dict
         drawn = np.random.default_rng(0).choice(count, _LARGEST_MAP, replace=False)
         shown = np.union1d(drawn, selection.indices)
     places = candidates.map_of(shown)
-    turn, at_turn = np.zeros(count, dtype=int), np.zeros(count)
+    turn, at_turn = np.zeros(count, dtype=int), np.full(count, None)
     turn[selection.indices] = np.arange(1, 1 + len(selection.indices))
     at_turn[selection.indices] = selection.scores
     sigma = scores.sigma if scores.sigma is not None else np.sqrt(scores.variance)

@@ -69,7 +69,7 @@ def test_the_gain_is_the_fall_of_the_summed_variance(features, monkeypatch):
     for place in range(3):
         before, after = (posterior.condition(pool[found.indices[:n]]) for n in (place, place + 1))
         fall = before.variance(everything).sum() - after.variance(everything).sum()
-        assert found.scores[place] == pytest.approx(float(fall), rel=1e-6)
+        assert found.criteria[place] == pytest.approx(float(fall), rel=1e-6)
 
 
 def test_picks_of_bmdal(features, bmdal):

@@ -29,9 +29,9 @@ def test_picks_of_bmdal(features, bmdal):
     assert by_distance("maxdist", train, pool, 40).indices == oracle.select(40).tolist()
 
 
-def test_the_score_is_the_squared_distance_to_what_is_known():
+def test_the_criterion_is_the_squared_distance_to_what_is_known():
     train = torch.zeros(1, 2, dtype=torch.float64)
     pool = torch.tensor([[1.0, 0.0], [4.0, 0.0], [4.0, 1.0]], dtype=torch.float64)
     found = by_distance("maxdist", train, pool, 3)
     assert found.indices == [2, 0, 1]
-    assert found.scores == [17.0, 1.0, 1.0]
+    assert found.criteria == [17.0, 1.0, 1.0]

@@ -12,7 +12,7 @@ def test_the_highest_scores_in_order(features):
     expected = posterior.variance(candidates).sort(descending=True)
     found = select("topb", posterior, train, candidates, 12)
     assert found.indices == expected.indices[:12].tolist()
-    assert found.scores == expected.values[:12].tolist()
+    assert found.criteria == expected.values[:12].tolist()
     assert greedy(posterior, candidates, 1).indices == found.indices[:1]
 
 

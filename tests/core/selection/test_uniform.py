@@ -12,7 +12,7 @@ def draw(seed, count=9):
 def test_the_seed_decides():
     assert draw(1).indices == draw(1).indices
     assert draw(1).indices != draw(2).indices
-    assert draw(1).scores == [float(index) for index in draw(1).indices]
+    assert draw(1).criteria == [float(index) for index in draw(1).indices]
 
 
 def test_every_candidate_is_as_likely():

@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from adaptntk.core.blocks import Blocks, as_blocks, asked_rows, sum_over_asked
-from adaptntk.core.posterior import FeaturePosterior
+from adaptntk.core.blocks import Blocks, TensorBlocks, as_blocks, asked_rows, sum_over_asked
+from adaptntk.core.posterior import FeaturePosterior, sequential_variances
 from adaptntk.errors import InputError
 
 
@@ -20,7 +20,7 @@ class Constraints:
     Args:
         excluded: candidates that must not be picked (labelled already).
         min_separation: smallest allowed distance of two picks, ``|w(x) - w(z)|^2 / (U(x) + U(z))`` under the
-            posterior before the batch: 0 for the same structure, 1 for unrelated ones, whatever the scale.
+            posterior before the batch: 0 for the same structure, 1 for unrelated ones, whatever the scale. From 0 to 1.
         groups: a label per candidate, and
         per_group_max: how many picks may share a label.
     """
@@ -34,6 +34,9 @@ class Constraints:
         """Refuse what cannot be satisfied, before any work is done."""
         if count < 1:
             raise InputError(f"cannot pick {count} structures: ask for at least one")
+        if not 0 <= self.min_separation <= 1:
+            what = f"the smallest separation of two picks is {self.min_separation:g}"
+            raise InputError(f"{what}: it lies between 0 (the same structure) and 1 (unrelated ones)")
         if self.per_group_max is not None and self.per_group_max < 1:
             raise InputError(f"at most {self.per_group_max} picks per group leaves none: allow at least one")
         available = candidates - sum(self.excluded or ())
@@ -43,21 +46,23 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Selection:
-    """Picks in order, each with its score at the time of picking: what the rule maximises.
+    """Picks in order, each with what the rule looked at.
 
-    ``U`` after the picks before it for the sequential rule, ``U`` before the batch for ``topb`` and ``random``, the
-    squared distance to the nearest centre for the rules of distances, the fall of the summed variance for ``bait``.
+    That is ``U`` after the picks before it for the sequential rule, ``U`` before the batch for ``topb`` and ``random``,
+    the squared distance to the nearest centre for the rules of distances, the fall of the summed variance for ``bait``.
     """
 
     indices: list[int] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
+    criteria: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     """For the sequential rule: ``(U1 - U2)/(2 lam + U1 + U2)`` at each step, the corollary's margin."""
+    scores: list[float] = field(default_factory=list)
+    """``U`` of each pick given those before it, whatever the rule; `registry.select` adds them."""
 
-    def add(self, index: int, score: float) -> None:
+    def add(self, index: int, criterion: float) -> None:
         """Append a pick; only a rule that is at work calls this."""
         self.indices.append(index)
-        self.scores.append(score)
+        self.criteria.append(criterion)
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,15 @@ class Problem:
         if isinstance(self.source, Tensor):
             return self.source
         return self.source.posterior.variance(self.source.candidates)
+
+    def scores_when_picked(self, indices: Sequence[int]) -> list[float]:
+        """``U`` of each of these picks given those before it; before the batch, where there are only scores."""
+        chosen = torch.tensor(indices, dtype=torch.int64)
+        if isinstance(self.source, Tensor):
+            return self.source[chosen.to(self.source.device)].tolist()
+        candidates = self.source.candidates
+        picks = TensorBlocks(candidates[chosen], candidates.asked)
+        return sequential_variances(self.source.posterior, picks).tolist()
 
     @property
     def features(self) -> FeatureSpace:

@@ -1,6 +1,7 @@
 """The rules by name: a new one is a file and a line here, or a call of `register_selector`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from adaptntk.core.selection.bait import bait
 from adaptntk.core.selection.greedy import greedy
@@ -49,6 +50,7 @@ def check_selector(name: str) -> None:
 
 
 def select(name: str, problem: Problem) -> Selection:
-    """The batch that the rule of that name chooses."""
+    """The batch that the rule of that name chooses, each pick with its ``U`` given those before it."""
     check_selector(name)
-    return SELECTORS[name](problem)
+    found = SELECTORS[name](problem)
+    return replace(found, scores=problem.scores_when_picked(found.indices))

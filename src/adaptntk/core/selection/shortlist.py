@@ -30,7 +30,7 @@ def shortlist_lcmd(problem: Problem) -> Selection:
         listed = TensorBlocks(space.candidates[short], space.candidates.asked)
         try:
             found = lcmd(Problem.of_features(space.posterior, space.training, listed, problem.count, inner))
-            return Selection([int(short[i]) for i in found.indices], found.scores)
+            return Selection([int(short[i]) for i in found.indices], found.criteria)
         except InputError:
             if size == available:
                 raise
