@@ -55,5 +55,5 @@ def test_any_sketched_model_fits_the_budget(tiny, ethanol_frames, monkeypatch, p
 
 def test_in_words():
     assert str(Estimate(1000, 10**6, 125.0, 2**30, "")) == (
-        "1,000 structures x 1,000,000 parameters: about 2 min 05 s, 1.00 GiB"
+        "1,000 structures x 1,000,000 parameters: about 2 min 5 s, 1.00 GiB"
     )

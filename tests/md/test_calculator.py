@@ -8,11 +8,13 @@ import pytest
 import torch
 from ase import Atoms, units
 from ase.calculators.calculator import CalculationFailed, PropertyNotImplementedError
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io.trajectory import Trajectory as ASETrajectory
 from ase.md.verlet import VelocityVerlet
 from ase.mep import NEB
 from ase.optimize import BFGS
 
+from adaptntk.data.structures import ENERGY, read_structures
 from adaptntk.errors import InputError
 from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.models.mace.potential import MACEPotential
@@ -163,6 +165,36 @@ def test_frames_keep_everything_through_a_file(fitted, parts, tmp_path):
     assert {key: read.info[key] for key in KEYS} == pytest.approx({key: calculator.results[key] for key in KEYS})
     assert read.get_potential_energy() == pytest.approx(atoms.get_potential_energy())
     assert np.allclose(read.get_forces(), atoms.get_forces(), atol=1e-7)
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_frames_of_a_file_with_labels_of_its_own(fitted, parts, silicon, tmp_path, periodic):
+    """Written twice over: what the file said stays what the file said."""
+    if periodic:
+        fitted = fit(GivenModel([silicon, silicon * (2, 1, 1)], potential=tiny_network(numbers=(14,))))
+    labelled = (silicon if periodic else parts["test"][0]).copy()
+    labels = {"energy": -7.0, "forces": np.full((len(labelled), 3), 0.5)}
+    labels |= {"stress": np.arange(6.0), "free_energy": -8.0} if periodic else {}
+    labelled.calc = SinglePointCalculator(labelled, **labels)
+    ase.io.write(tmp_path / "labelled.xyz", labelled)
+    calculator = UncertaintyCalculator(fitted)
+    path = tmp_path / "labelled.xyz"
+    for turn in range(2):
+        atoms = read_structures(path)[0]
+        frame = calculator.frame(atoms)
+        assert frame.info[ENERGY] == labelled.info[ENERGY]
+        assert "energy" in atoms.info  # what was given is not changed
+        path = tmp_path / f"{turn}.xyz"
+        ase.io.write(path, frame)
+        read = ase.io.read(path)
+        assert read.get_potential_energy() == pytest.approx(calculator.results["energy"])
+        assert np.allclose(read.get_forces(), calculator.results["forces"], atol=1e-7)
+        assert read.info["file_energy"] == -7.0
+        assert np.allclose(read.arrays["file_forces"], 0.5)
+        if periodic:
+            assert np.allclose(read.get_stress(), calculator.results["stress"], atol=1e-7)
+            assert read.info["file_free_energy"] == -8.0
+            assert np.ravel(read.info["file_stress"]).tolist() == list(range(6))
 
 
 def test_plain_writing_works_without_the_uncertainty(fitted, parts, tmp_path):

@@ -14,9 +14,10 @@ from adaptntk.campaign.layout import RoundSnapshot, RunDirectory, read_run
 from adaptntk.campaign.records import Pick
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
+from adaptntk.progress import duration
 from adaptntk.report.campaign import campaign_page
 from adaptntk.report.campaign_figures import _sensible_scale, rounds_to_draw
-from adaptntk.report.campaign_tables import duration, label_shares, milli, uncertainty_table
+from adaptntk.report.campaign_tables import label_shares, milli, uncertainty_table
 from adaptntk.report.viewer import Candidate, list_candidates, viewer_dataset, worth_showing
 from adaptntk.verbs.report import report as write_report
 from tests.report.example_run import POOL
@@ -204,8 +205,11 @@ def test_axes_are_logarithmic_where_that_helps():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.42, "0.4 s"), (62.4, "62 s"), (119.6, "2 min 0 s"), (3725, "1 h 2 min"), (7199.9, "2 h 0 min")],
-)
+    [
+        (0, "0 s"), (0.00042, "0.42 ms"), (0.0042, "4.2 ms"), (0.00996, "10 ms"), (0.042, "42 ms"), (0.9996, "1.0 s"),
+        (9.96, "10 s"), (62.4, "62 s"), (119.6, "2 min 0 s"), (3725, "1 h 2 min"), (7199.9, "2 h 0 min"),
+    ],
+)  # fmt: skip
 def test_durations(seconds, text):
     assert duration(seconds) == text
 

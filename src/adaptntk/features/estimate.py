@@ -8,6 +8,7 @@ import torch
 
 from adaptntk.errors import InputError
 from adaptntk.memory import GIBIBYTE
+from adaptntk.progress import duration
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,8 @@ class Estimate:
     remark: str | None = None
 
     def __str__(self) -> str:
-        minutes, seconds = divmod(round(self.seconds), 60)
-        duration = f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
         size = f"{self.structures:,} structures x {self.parameters:,} parameters"
-        return f"{size}: about {duration}, {self.memory / GIBIBYTE:.2f} GiB"
+        return f"{size}: about {duration(self.seconds)}, {self.memory / GIBIBYTE:.2f} GiB"
 
     def check(self, memory_budget: int) -> None:
         """Refuse work that needs more memory than allowed, before it starts."""

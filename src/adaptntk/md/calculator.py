@@ -88,11 +88,19 @@ class UncertaintyCalculator(PotentialCalculator):
     def frame(self, atoms: Atoms) -> Atoms:
         """A copy that keeps the results of this geometry when it is written and read again.
 
-        Energy, forces and stress are in its calculator, uncertainties in ``info``, where extxyz files have them.
+        Energy, forces and stress are in its calculator, uncertainties in ``info``, where extxyz files have them. What
+        the file of the structure called ``energy``, ``forces`` or ``stress`` is not a prediction, and is kept as
+        ``file_energy``, ``file_forces`` and ``file_stress``.
         """
         if self.calculation_required(atoms, ["energy"]):
             self.get_property("energy", atoms)
         frame = atoms.copy()
+        # ase writes no frame whose calculator and file use one name for two things.
+        for holder in (frame.info, frame.arrays):
+            for key in PHYSICAL:
+                if key in holder:
+                    holder.setdefault(f"file_{key}", holder[key])
+                    del holder[key]
         frame.info = {key: value for key, value in frame.info.items() if key not in self.uncertainty_keys}
         frame.info |= {key: self.results[key] for key in self.uncertainty_keys if key in self.results}
         frame.calc = SinglePointCalculator(frame, **{key: self.results[key] for key in PHYSICAL if key in self.results})

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from adaptntk.campaign.layout import ROLES, RunSnapshot, all_tested
 from adaptntk.campaign.verdict import headline as verdict_headline
+from adaptntk.progress import duration
 from adaptntk.report import campaign_figures as figures, campaign_tables as tables
 from adaptntk.report.run_progress import progress_of
 from adaptntk.report.viewer import MAX_STRUCTURES, build_viewer
@@ -51,7 +52,7 @@ def campaign_page(run: RunSnapshot, beside: Sequence[RunSnapshot] = (), max_stru
         time_table=tables.time_table(run),
         label_cost=label_cost(run),
         rounds=tables.rounds_table(run),
-        quarantine=[(entry, tables.duration(entry.seconds)) for entry in run.quarantine],
+        quarantine=[(entry, duration(entry.seconds)) for entry in run.quarantine],
         viewer=build_viewer(run, max_structures),
         coverage=next((summary.coverage for summary in run.summaries), None),
     )
@@ -100,7 +101,7 @@ def facts(run: RunSnapshot) -> list[Fact]:
         Fact("Energy MAE", f"{energy} meV/atom", "hold-out"),
         Fact("Labels", f"{len(run.labels):,}", f"{roles}; {failed:,} failed"),
         Fact("Rounds", f"{len(run.summaries)}", "finished, the first one is number 0"),
-        Fact("Time", tables.duration(tables.total_seconds(run)), "sum over all steps"),
+        Fact("Time", duration(tables.total_seconds(run)), "sum over all steps"),
     ]
 
 
@@ -110,6 +111,6 @@ def label_cost(run: RunSnapshot) -> str | None:
     if not seconds:
         return None
     lost = sum(entry.seconds for entry in run.quarantine)
-    total, mean, longest = (tables.duration(x) for x in (sum(seconds), sum(seconds) / len(seconds), max(seconds)))
+    total, mean, longest = (duration(x) for x in (sum(seconds), sum(seconds) / len(seconds), max(seconds)))
     text = f"{len(seconds):,} labels took {total} of computing, {mean} each on average and {longest} at most"
-    return f"{text}; failed attempts took {tables.duration(lost)}." if run.quarantine else f"{text}."
+    return f"{text}; failed attempts took {duration(lost)}." if run.quarantine else f"{text}."

@@ -10,6 +10,7 @@ import numpy as np
 from adaptntk.campaign.layout import ROLES, RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.campaign.records import ErrorRecord, RoundSummary
 from adaptntk.core.metrics import calibration_bins
+from adaptntk.progress import duration
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
@@ -53,7 +54,7 @@ def rounds_table(run: RunSnapshot) -> Table:
 def round_row(entry: RoundSnapshot, columns: Iterable[str]) -> Row:
     """The number of a round, some of the columns, and the time."""
     cells = (NOTHING if entry.summary is None else COLUMNS[name](entry.summary) for name in columns)
-    return (str(entry.number), *cells, duration(sum(entry.seconds.values()) if entry.seconds else None))
+    return (str(entry.number), *cells, time_cell(sum(entry.seconds.values()) if entry.seconds else None))
 
 
 def force_error(errors: ErrorRecord) -> str:
@@ -88,7 +89,7 @@ def time_table(run: RunSnapshot) -> Table:
     """Time of each step of each round, and their sums."""
     timed = {str(entry.number): entry.seconds for entry in run.rounds if entry.seconds}
     steps = steps_of(run.rounds)
-    rows = [(name, *map(duration, map(of.get, steps)), duration(sum(of.values()))) for name, of in timed.items()]
+    rows = [(name, *map(time_cell, map(of.get, steps)), duration(sum(of.values()))) for name, of in timed.items()]
     sums = (sum(seconds.get(step, 0.0) for seconds in timed.values()) for step in steps)
     rows.append(("all", *map(duration, sums), duration(total_seconds(run))))
     return Table(("round", *steps, "sum"), tuple(rows))
@@ -165,12 +166,6 @@ def milli(value: float, form: str | None = None) -> str:
     return (form or ("{:.0f}" if value >= 100 else "{:.1f}" if value >= 10 else "{:.2f}")).format(value)
 
 
-def duration(seconds: float | None) -> str:
-    """12 s, 3 min 20 s, 2 h 5 min; a dash where nothing was timed."""
-    if seconds is None:
-        return NOTHING
-    if seconds < 100:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, left = divmod(minutes, 60)
-    return f"{hours:,} h {left} min" if hours else f"{minutes} min {rest} s"
+def time_cell(seconds: float | None) -> str:
+    """A duration, or a dash where nothing was timed."""
+    return NOTHING if seconds is None else duration(seconds)

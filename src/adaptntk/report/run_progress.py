@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from adaptntk.campaign.layout import RoundSnapshot, RunSnapshot
 from adaptntk.files import is_locked
-from adaptntk.report.campaign_tables import Table, duration, round_row, total_seconds
+from adaptntk.progress import duration
+from adaptntk.report.campaign_tables import Table, round_row, total_seconds
 
 DOING = {
     "explore": "exploring by molecular dynamics",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from adaptntk.files import locked, make_folder
-from adaptntk.progress import Show
+from adaptntk.progress import Show, duration
 from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import Device
 
@@ -31,7 +31,7 @@ class DemoReport(NamedTuple):
         yield f"\n{self.table}"
         yield self.sentence
         yield f"the campaign as a file: {self.campaign}   its state: adaptntk status {self.run}"
-        yield f"done in {self.seconds:.0f} s; open {self.page}"
+        yield f"done in {duration(self.seconds)}; open {self.page}"
 
 
 @verb(DemoSettings)

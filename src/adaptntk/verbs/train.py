@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from adaptntk.errors import InputError
 from adaptntk.files import check_writable
-from adaptntk.progress import Show
+from adaptntk.progress import Show, duration
 from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import Device, LabelNames, Seed
 
@@ -87,12 +87,11 @@ def _log_epochs() -> "Callable[[EpochReport], None]":
 
 def epoch_line(report: "EpochReport", seconds: float) -> str:
     """How an epoch went; with so many seconds for each of the others, how long it will take."""
-    left = round(seconds * (report.epochs - report.epoch))
     errors = report.validation
     return (
         f"epoch {report.epoch:4d}/{report.epochs}  loss {report.train_loss:.5f}  validation: "
         f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom  "
-        f"{report.seconds:.1f} s/epoch, {left // 60}:{left % 60:02d} left"
+        f"{duration(report.seconds)} per epoch, {duration(seconds * (report.epochs - report.epoch))} left"
     )
 
 
