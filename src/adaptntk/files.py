@@ -1,11 +1,15 @@
 """Writing files so that they are complete or absent."""
 
 import csv
+import errno
 import json
+import math
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,26 +22,80 @@ from adaptntk.errors import InputError
 Record = TypeVar("Record")
 
 
+# A file that is being written lives in a hidden folder of its own, under its final name: no pattern finds it there.
+_WORKPLACE = ".adaptntk-tmp-"
+# No text of ours comes near; a larger one is somebody else's, and is not worth the memory.
+_LARGEST_TEXT = 256 * 2**20
+# A number with more digits is none of ours, and may not fit where numbers go.
+_MOST_DIGITS = 40
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
+
+
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Call ``write(temporary_path)``, then fsync and rename to ``path``."""
+    """Call ``write(temporary_path)``, then fsync, rename to ``path`` and fsync the directory."""
     path = Path(path)
     check_writable(path)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
     try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        # mkstemp makes private files; give the result the permissions any new file would have.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        with _workplace(path.parent) as place:
+            temporary = place / path.name
+            temporary.touch()
+            permissions = temporary.stat().st_mode
+            write(temporary)
+            temporary.chmod(permissions)  # safetensors makes private files
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            sync_folder(path.parent)
     except (OSError, RuntimeError, SafetensorError) as error:  # the last two: torch and safetensors on a full disk
         raise InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a directory itself to disk: without it a power failure may take back a rename or a new file."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that know no such call
+            raise
     finally:
-        temporary.unlink(missing_ok=True)
+        os.close(handle)
+
+
+@contextmanager
+def _workplace(folder: Path) -> Iterator[Path]:
+    """A hidden folder for a file that is being written; it is locked for as long as its writer lives."""
+    while True:
+        place = Path(tempfile.mkdtemp(dir=folder, prefix=_WORKPLACE))
+        lock = _lock(place / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except (Timeout, FileNotFoundError):
+            continue  # somebody swept it before the lock was held
+        except OSError:
+            pass  # no locks here: files are written all the same, but what a dead writer leaves is never swept
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            lock.release()
+        return
+
+
+def sweep_temporaries(folder: str | Path) -> int:
+    """Remove what killed writers left in a folder and below; how many there were.
+
+    A writer that is alive holds a lock, on this machine or, where a shared file system passes locks on, on another one.
+    Where the file system has no locks nothing can be told, and nothing is removed.
+    """
+    swept = 0
+    for place in Path(folder).rglob(f"{_WORKPLACE}????????"):
+        if place.is_symlink() or not place.is_dir():
+            continue
+        with suppress(Timeout, OSError), _lock(place / "lock").acquire(blocking=False):
+            shutil.rmtree(place)
+            swept += 1
+    return swept
 
 
 def check_writable(path: str | Path) -> None:
@@ -47,11 +105,15 @@ def check_writable(path: str | Path) -> None:
         raise InputError(f"cannot write {path}: it is a directory")
     if not path.parent.is_dir():
         raise InputError(f"cannot write {path}: the directory {path.parent} does not exist")
+    _try_writing(path.parent, f"cannot write {path}")
+
+
+def _try_writing(folder: Path, refusal: str) -> None:
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        raise InputError(f"{refusal}: {error.strerror or error}") from None
 
 
 def check_folder(folder: str | Path) -> None:
@@ -61,25 +123,32 @@ def check_folder(folder: str | Path) -> None:
         parent = parent.parent
     if not parent.is_dir():
         raise InputError(f"cannot write to {folder}: {parent} is not a directory")
-    check_writable(parent / "probe")
+    _try_writing(parent, f"cannot write to {folder}")
 
 
 @contextmanager
 def locked(folder: str | Path, wait: bool = False, name: str = ".lock") -> Iterator[None]:
     """Keep everyone else out of a folder for as long as this lasts; the system lets go when a process dies.
 
-    ``wait`` for whoever is there, instead of refusing. Where the file system has no locks, a marker file stands in; one
-    that a broken machine left behind has to be removed by hand.
+    ``wait`` for whoever is there, instead of refusing. A file system without locks is refused: marker files in their
+    place would outlive their process, and two that believe they are alone would spoil what both write.
     """
-    lock = FileLock(make_folder(folder) / name)
+    lock = _lock(make_folder(folder) / name)
     try:
         held = lock.acquire(blocking=wait)
     except Timeout:
         raise InputError(f"{folder}: another process is working there; wait for it or stop it") from None
-    except (OSError, NotImplementedError) as error:
-        raise InputError(f"cannot lock {folder}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno in _NO_LOCKS:
+            why = f"its file system has no locks ({why}); put it on a local disk"
+        raise InputError(f"cannot lock {folder}: {why}") from None
     with held:
         yield
+
+
+def _lock(path: Path) -> FileLock:
+    return FileLock(path, fallback_to_soft=False)
 
 
 def is_locked(folder: str | Path) -> bool | None:
@@ -88,21 +157,25 @@ def is_locked(folder: str | Path) -> bool | None:
     if not path.exists():
         return False
     try:
-        with FileLock(path).acquire(blocking=False):
+        with _lock(path).acquire(blocking=False):
             return False
     except Timeout:
         return True
-    except (OSError, NotImplementedError):
+    except OSError:
         return None
 
 
 def make_folder(folder: str | Path) -> Path:
-    """Make the folder, and its parents, if they are not there."""
+    """Make the folder, and its parents, if they are not there; what was made is on disk."""
+    path = Path(folder)
+    new = [each for each in (path, *path.parents) if not each.exists()]
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
+        for each in new:
+            sync_folder(each.parent)
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    return Path(folder)
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
+    return path
 
 
 def write_table(path: str | Path, columns: Mapping[str, Sequence[object]]) -> None:
@@ -127,11 +200,67 @@ def write_text(path: str | Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def read_text(path: str | Path) -> str:
+    """The text of a file; a pipe, a device or a huge file is refused instead of waited for."""
+    path = Path(path)
+    try:
+        # A pipe that nobody writes to would keep us waiting for ever.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise InputError(f"cannot read {path}: not a file")
+            if about.st_size > _LARGEST_TEXT:
+                raise InputError(f"cannot read {path}: {about.st_size:,} bytes are far too many for such a file")
+            return file.read().decode()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise damaged(path, f"byte {error.start} is not text in UTF-8") from None
+
+
+def parse_json(text: str) -> Any:
+    """JSON as the standard has it: finite numbers, each key once; ``ValueError`` in one line for anything else."""
+    try:
+        return json.loads(
+            text, object_pairs_hook=_once, parse_int=_number(int), parse_float=_number(float), parse_constant=_no_number
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        double = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"{double!r} stands there twice")
+    return found
+
+
+def _number(kind: Callable[[str], float]) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        if len(text) > _MOST_DIGITS or not math.isfinite(value := kind(text)):
+            return _no_number(text)
+        return value
+
+    return convert
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{shortened(text)} is no number that can be used")
+
+
+def shortened(text: object, most: int = 60) -> str:
+    """The beginning of what may be megabytes, for a message in one line."""
+    text = " ".join(str(text).split())
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def read_record(path: Path, kind: type[Record]) -> Record:
     """A JSON file of ours as the type it was written from; what was edited or damaged is told in one line."""
+    text = read_text(path)
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        content = parse_json(text)
+    except ValueError as error:
         raise damaged(path, error) from None
     return as_record(kind, content, path)
 
@@ -144,8 +273,8 @@ def as_record(kind: type[Record], content: Any, path: Path) -> Record:
         return _validator(kind).validate_python(content)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "content"
-        raise damaged(path, f"{where}: {first['msg']}") from None
+        where = shortened(".".join(map(str, first["loc"])) or "content")
+        raise damaged(path, f"{where}: {shortened(first['msg'], 200)}") from None
 
 
 @cache
