@@ -45,9 +45,11 @@ SHOWN = 5  # names per command; the record has them all
 
 # In the texts of commands, {data} stands for the files that all share, {old} and {own} for the folders of the old tree
 # and of the one that runs, {here} for the folder of the command. An option that is given twice counts the second time.
+# Earlier trees chose another default for training sets of one size.
+PER_ATOM = "--normalise per_atom"
 NTK_FITS = {
     "gaussian": "",
-    "gaussian-64": "--sketch-dim 64 --sketch-seed 3 --alpha 1e-3",
+    "gaussian-64": "--sketch-dim 64 --sketch-seed 3 --alpha 1e-3 --lam-criterion spearman",
     "srht": "--sketch srht --sketch-dim 64",
     "sparse": "--sketch sparse --sketch-dim 64",
     "none": "--sketch none",
@@ -55,8 +57,8 @@ NTK_FITS = {
     "nll": "--lam-criterion nll",
     "effective-dimension": "--lam-criterion effective_dimension",
     "fixed": "--lam-criterion fixed",
-    "per-atom": "--normalise per_atom",
-    "sqrt-n": "--normalise sqrt_n",
+    "sqrt-n": "--train {data}/mixed.xyz --normalise sqrt_n",
+    "paper": "--train {data}/mixed.xyz --normalise none",
     "mixed": "--train {data}/mixed.xyz",
     "calibration": "--calibration {data}/calibration.xyz",
     "float32": "--dtype float32",
@@ -131,8 +133,8 @@ def fit_commands() -> list[Command]:
     train = {name: f"train {sets} --preset tiny {options} -o {{here}}/a.model" for name, options in networks.items()}
     fit = {
         name: f"fit {{old}}/train/tiny/a.model {sets} {options} -o {{here}}/{file_name(name)}"
-        for name, options in (NTK_FITS | OTHER_FITS).items()
-    } | {"own": f"fit {{own}}/train/tiny/a.model {sets} -o {{here}}/fitted.ntk"}
+        for name, options in ({name: f"{PER_ATOM} {text}" for name, text in NTK_FITS.items()} | OTHER_FITS).items()
+    } | {"own": f"fit {{own}}/train/tiny/a.model {sets} {PER_ATOM} -o {{here}}/fitted.ntk"}
     return [Command(f"{verb}/{name}", t) for verb, c in (("train", train), ("fit", fit)) for name, t in c.items()]
 
 

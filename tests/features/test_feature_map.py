@@ -10,13 +10,12 @@ from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.memory import DEFAULT_BUDGET
 
 
-def test_normalisation_is_chosen_by_the_training_set(parts):
+def test_normalisation_is_per_atom_unless_told(parts):
     water = Atoms("OH2", positions=[[0, 0, 0], [0.96, 0, 0], [-0.24, 0.93, 0]])
-    assert choose_normalisation("auto", parts["train"]) == "none"
-    assert choose_normalisation("auto", [*parts["train"], water]) == "per_atom"
-    assert choose_normalisation("sqrt_n", parts["train"]) == "sqrt_n"
+    assert choose_normalisation("auto") == "per_atom"
+    assert choose_normalisation("sqrt_n") == "sqrt_n"
     with pytest.raises(InputError, match="unknown normalisation 'often'"):
-        choose_normalisation("often", parts["train"])
+        choose_normalisation("often")
     assert size_powers([water, parts["train"][0]], 0.5).tolist() == [3**0.5, 3.0]
 
 

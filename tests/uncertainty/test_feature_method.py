@@ -26,8 +26,8 @@ def unlabelled(trained, parts):
     ("name", "feature_map"), [("ntk", EnergyGradients(GaussianSketch(512))), ("last_layer", LastLayerFeatures())]
 )
 def test_scores_follow_the_definition(name, feature_map, given, parts):
-    """Eq. 5, written out."""
-    fitted = fit(given, name)
+    """Eq. 5, written out, with the paper's features."""
+    fitted = fit(given, name, {"normalise": "none"})
     train, queries = (feature_map.extract(fitted.potential, parts[part])[:, 0] for part in ("train", "pool"))
     lam = fitted.features.ridge.alpha * float(train.square().sum(1).mean())
     C = train.T @ train + lam * torch.eye(train.shape[1], dtype=torch.float64)
@@ -46,7 +46,7 @@ def test_exact_mode_is_the_dual_form(unlabelled, trained, parts):
     exact = fit(unlabelled, "ntk", {"sketch": "none"})
     assert exact.features.blocks.shape == (40, 1, 788)
     assert exact.features.sketch_check is None
-    rows = EnergyGradients(NoSketch()).extract(trained, parts["pool"])
+    rows = EnergyGradients(NoSketch(), "per_atom").extract(trained, parts["pool"])
     expected = DualPosterior.fit(exact.features.blocks, exact.features.ridge.lam).variance(rows)
     assert np.allclose(exact.score(parts["pool"]).variance, expected.numpy(), rtol=1e-6)
     assert spearman(fit(unlabelled).score(parts["pool"]).variance, expected.numpy()) > 0.9

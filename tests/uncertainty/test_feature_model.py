@@ -42,7 +42,7 @@ def test_stored_features_are_computed_once(name, given, parts, tmp_path, monkeyp
 def test_another_map_has_another_store(fitted, given, tmp_path):
     features = fitted.features
     features.open_store(fitted.potential, tmp_path / "store")
-    other = dataclasses.replace(features, feature_map=EnergyGradients(GaussianSketch(512, seed=1)))
+    other = dataclasses.replace(features, feature_map=EnergyGradients(GaussianSketch(512, seed=1), "per_atom"))
     with pytest.raises(MismatchError, match="sketch is"):
         other.open_store(fitted.potential, tmp_path / "store")
     with pytest.raises(MismatchError, match="map is energy there and last_layer here"):

@@ -22,6 +22,7 @@ from adaptntk.uncertainty.file import load_fitted, read_header, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.workbench import GivenModel
 from tests.core.selection.rules import naive_variance
+from tests.uncertainty.test_sizes import copies
 
 DIRECTIONS, STEP = 2, 1e-3
 
@@ -39,10 +40,10 @@ def displaced(atoms, direction):
 class EnergyAndForces(FeatureMap):
     """The energy, which is asked about, and the force along some directions v: ``d(v.F)/dtheta``."""
 
-    energy: EnergyGradients = field(default_factory=lambda: EnergyGradients(GaussianSketch(64)))
+    energy: EnergyGradients = field(default_factory=lambda: EnergyGradients(GaussianSketch(64), "per_atom"))
     name: ClassVar[str] = "energy_and_forces"
     rows = 1 + DIRECTIONS
-    normalise = "none"
+    normalise = "per_atom"
 
     def width(self, potential):
         return self.energy.width(potential)
@@ -191,6 +192,14 @@ def test_observation_and_contract(fitted, sets):
     _, entries = fitted.observe(atoms, 0.5)
     assert entries == pytest.approx(fitted.entries(fitted.score([atoms]), 0, 0.5), rel=1e-6)
     check_method(fitted.method, sets["pool"][:6])
+
+
+def test_copies_have_the_score_of_one(fitted, sets):
+    """The energy is asked about per atom; what is known besides does not matter."""
+    single, double = sets["pool"][3], copies(sets["pool"][3], sets["pool"][3])
+    one, two = (fitted.score([atoms]) for atoms in (single, double))
+    assert two.variance == pytest.approx(one.variance, rel=1e-6)
+    assert two.energy_sigma == pytest.approx(2 * one.energy_sigma, rel=1e-6)
 
 
 def test_all_rows_may_be_asked_about(fitted, sets):

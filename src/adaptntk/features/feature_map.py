@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 NORMALISATIONS = {"none": 0.0, "sqrt_n": 0.5, "per_atom": 1.0}
 """``phi / N^k``: the total energy grows with the number of atoms N, the force error does not."""
+DEFAULT_NORMALISATION = "per_atom"
+"""What ``auto`` means: only so have n copies of a structure, far from one another, the score of one."""
 
 
 class FeatureMap(ABC):
@@ -39,6 +41,26 @@ class FeatureMap(ABC):
 
     def __post_init__(self) -> None:
         check_normalisation(self.normalise)
+
+    @property
+    def any_size(self) -> bool:
+        """Whether the score of n copies of a structure is that of one, so that it holds for structures of any size."""
+        return NORMALISATIONS[self.normalise] == 1.0
+
+    def check_sizes(
+        self, known: frozenset[int] | None, structures: Structures, name: str, numbers: Sequence[int] | None = None
+    ) -> None:
+        """Refuse numbers of atoms that features which grow with them were not fitted with; None: those are unknown."""
+        if self.any_size or known is None:
+            return
+        for index, size in enumerate(structure_sizes(structures).tolist()):
+            if size not in known:
+                frame = numbers[index] if numbers else index
+                trained = ", ".join(map(str, sorted(known)))
+                raise InputError(
+                    f"{name}, frame {frame}: fitted with features of the total energy (--normalise {self.normalise}) "
+                    f"on structures of {trained} atoms: cannot speak of {size}; fit with --normalise per_atom"
+                )
 
     @abstractmethod
     def width(self, potential: Potential) -> int:
@@ -117,12 +139,10 @@ def check_normalisation(normalise: str, automatic: bool = False) -> None:
         raise InputError(f"unknown normalisation {normalise!r}: choose one of {', '.join(known)}")
 
 
-def choose_normalisation(normalise: str, train: Structures) -> str:
-    """Resolve ``auto``: sizes only matter when there are several."""
-    if normalise == "auto":
-        return "per_atom" if len({len(atoms) for atoms in train}) > 1 else "none"
-    check_normalisation(normalise)
-    return normalise
+def choose_normalisation(normalise: str) -> str:
+    """Resolve ``auto``."""
+    check_normalisation(normalise, automatic=True)
+    return DEFAULT_NORMALISATION if normalise == "auto" else normalise
 
 
 def size_powers(structures: Structures, power: float) -> NDArray[np.float64]:

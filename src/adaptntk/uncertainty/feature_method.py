@@ -5,6 +5,7 @@ work with both.
 """
 
 import dataclasses
+import logging
 from dataclasses import dataclass
 from itertools import chain
 from typing import Self
@@ -16,7 +17,7 @@ from adaptntk.core.posterior import RidgePath, fit_posterior
 from adaptntk.core.ridge import PRIOR_ALPHA, RidgeChoice, check_criterion, choose_ridge, fixed_ridge
 from adaptntk.core.sketch.quality import SketchAdvice, advice_from_exact, advice_from_halves
 from adaptntk.core.sketch.registry import make_sketch
-from adaptntk.data.structures import Structures
+from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.features.energy_gradients import EnergyGradients
@@ -29,12 +30,15 @@ from adaptntk.features.feature_map import (
 )
 from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.features.registry import restore_feature_map
-from adaptntk.models.protocol import Potential, check_species, parameter_count
+from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
 from adaptntk.uncertainty.workbench import Extracted, Workbench
 
+log = logging.getLogger(__name__)
+
+OLD = "features of the total energy, of sizes that the file does not name: scores hold for those it was trained on"
 # The criterion of a ridge that was given as lam itself.
 ABSOLUTE = "absolute"
 
@@ -83,11 +87,13 @@ class FeatureMethod:
     @classmethod
     def fit_map(cls, bench: Workbench, rng: np.random.Generator, feature_map: FeatureMap, ridge: RidgeOptions) -> Self:
         """Blocks of both sets, ridge, posterior, and a check of the sketch where there is one."""
+        sizes = frozenset(structure_sizes(bench.train).tolist())
+        feature_map.check_sizes(sizes, bench.valid, "validation set")
         extracted = bench.extracted(feature_map)
         errors = force_errors(bench.predicted_valid().forces, bench.valid) if bench.valid else None
         chosen = ridge.choose(extracted, errors, rng)
         posterior = fit_posterior(extracted.train, chosen.lam)
-        model = FeatureModel(feature_map, extracted.train, chosen, posterior, None, bench.memory_budget)
+        model = FeatureModel(feature_map, extracted.train, chosen, posterior, None, sizes, bench.memory_budget)
         check = _check_sketch(model, extracted) if bench.valid else None
         return cls(bench.member(0), dataclasses.replace(model, sketch_check=check))
 
@@ -97,10 +103,8 @@ class FeatureMethod:
         return NORMALISATIONS[self.features.feature_map.normalise]
 
     def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        if not structures:
-            raise InputError("no structures to assess")
-        check_species(self.potential, structures, "structures")
         features = self.features
+        features.check(self.potential, structures, "structures")
         found, budget = [], features.memory_budget
         for part in features.parts(structures):
             frames = structures if len(part) == len(structures) else structures[part.start : part.stop]
@@ -117,7 +121,8 @@ class FeatureMethod:
         features = self.features
         check = None if features.sketch_check is None else vars(features.sketch_check)
         spec = features.feature_map.spec(self.potential)
-        settings = {"features": spec, "ridge": vars(features.ridge), "sketch_check": check}
+        sizes = None if features.sizes is None else sorted(features.sizes)
+        settings = {"features": spec, "ridge": vars(features.ridge), "sketch_check": check, "train_sizes": sizes}
         return MethodState((self.potential,), {"blocks": features.blocks.tensor}, settings, features.memory_budget)
 
     @classmethod
@@ -128,7 +133,11 @@ class FeatureMethod:
         ridge, check = RidgeChoice(**settings["ridge"]), settings["sketch_check"]
         posterior = fit_posterior(blocks, ridge.lam)
         advice = None if check is None else SketchAdvice(**check)
-        return cls(potential, FeatureModel(feature_map, blocks, ridge, posterior, advice, state.memory_budget))
+        known = settings.get("train_sizes")
+        if known is None and not feature_map.any_size:
+            log.warning(OLD)
+        sizes = None if known is None else frozenset(known)
+        return cls(potential, FeatureModel(feature_map, blocks, ridge, posterior, advice, sizes, state.memory_budget))
 
 
 @dataclass(frozen=True)
@@ -139,7 +148,7 @@ class NTKOptions(RidgeOptions):
         sketch, dim: kind and dimension of the projection; ``none`` for exact scores.
         sketch_seed: which projection; the seed of the workbench when not given.
         normalise: divide features by a power of the number of atoms: ``none``, ``sqrt_n``, ``per_atom``; ``auto``
-            takes ``per_atom`` when the training structures differ in size.
+            is ``per_atom``, with which scores hold for structures of any size.
     """
 
     sketch: str = "gaussian"
@@ -167,8 +176,7 @@ class NTK(FeatureMethod):
         if sketch.dim(parameters) > parameters:
             exceeds = f"a sketch of {options.dim:,} dimensions exceeds the {parameters:,} parameters of the model"
             raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
-        normalise = choose_normalisation(options.normalise, bench.train)
-        return cls.fit_map(bench, rng, EnergyGradients(sketch, normalise), options)
+        return cls.fit_map(bench, rng, EnergyGradients(sketch, choose_normalisation(options.normalise)), options)
 
 
 @dataclass(frozen=True)
@@ -187,13 +195,12 @@ class LastLayer(FeatureMethod):
 
     name = "last_layer"
     Options = LastLayerOptions
-    energy_power = 1.0
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: LastLayerOptions) -> "LastLayer":
         # A generator of its own: the calibration must not depend on how the ridge was chosen.
         own = np.random.default_rng(bench.seed)
-        return cls.fit_map(bench, own, LastLayerFeatures(choose_normalisation(options.normalise, bench.train)), options)
+        return cls.fit_map(bench, own, LastLayerFeatures(choose_normalisation(options.normalise)), options)
 
 
 def _check_sketch(model: FeatureModel, extracted: Extracted) -> SketchAdvice | None:

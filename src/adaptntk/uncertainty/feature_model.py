@@ -33,14 +33,27 @@ SCORE_STEP = 8192
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """Blocks of the training structures, the ridge and the posterior; a value, `condition` returns a new one."""
+    """Blocks of the training structures, the ridge and the posterior; a value, `condition` returns a new one.
+
+    ``sizes`` are the numbers of atoms of the training structures; None in files that were written without them.
+    """
 
     feature_map: FeatureMap
     blocks: TensorBlocks
     ridge: RidgeChoice
     posterior: FeaturePosterior
     sketch_check: SketchAdvice | None = None
+    sizes: frozenset[int] | None = None
     memory_budget: int = DEFAULT_BUDGET
+
+    def check(
+        self, potential: Potential, structures: Structures, name: str, numbers: Sequence[int] | None = None
+    ) -> None:
+        """Refuse what it cannot speak of."""
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        check_species(potential, structures, name)
+        self.feature_map.check_sizes(self.sizes, structures, name, numbers)
 
     def extract(
         self,
@@ -51,9 +64,7 @@ class FeatureModel:
         numbers: Sequence[int] | None = None,
     ) -> TensorBlocks:
         """Blocks of any structures; ``name`` and ``numbers`` are what errors call the set and its frames."""
-        if not structures:
-            raise InputError(f"{name}: no structures")
-        check_species(potential, structures, name)
+        self.check(potential, structures, name, numbers)
         blocks = self.feature_map.extract(potential, structures, self.memory_budget, progress)
         check_finite(blocks, name, numbers)
         return TensorBlocks(blocks, self.feature_map.asked)
@@ -67,8 +78,7 @@ class FeatureModel:
         progress: Progress = silent,
     ) -> StoredBlocks:
         """Blocks in a store: those that it lacks are computed and added, a part at a time."""
-        if not structures:
-            raise InputError(f"{name}: no structures")
+        self.check(potential, structures, name)
         store = self.open_store(potential, folder)
         hashes = structure_hashes(structures)
         numbers = store.find(hashes)

@@ -121,6 +121,7 @@ class Fitted:
         if features is None:
             point, variance = self.potential.single_point(atoms), self.assess([atoms]).variance
         else:
+            features.check(self.potential, [atoms], "the structure")
             point, block = features.feature_map.observe(self.potential, atoms)
             # Where the network breaks down, on atoms that lie on one another for instance, whoever watches must see it.
             variance = np.array([np.nan])

@@ -68,7 +68,11 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
         None,
         default_text="spearman, or fixed with --lam",
     )
-    normalise: str = option("Features per total energy (none), per_atom, sqrt_n, or auto by the training set.", "auto")
+    normalise: str = option(
+        "Features of the energy per_atom (auto), or of the total energy: none (the paper), sqrt_n; these two speak of "
+        "structures with as many atoms as some training structure only.",
+        "auto",
+    )
     dtype: str | None = option("float32 or float64; as stored by default.", None)
     head: str | None = option("Head of a multi-head model.", None)
     executor: str = option("Where members of an ensemble are trained: serial, local (side by side) or dask.", "serial")
