@@ -91,6 +91,23 @@ def test_a_method_that_needs_nothing_else(trained, files, tmp_path):
         assert all("last_layer_variance" in atoms.info for atoms in batch)
 
 
+def test_what_the_validation_set_cannot_tell_is_said(trained, files, parts, tmp_path):
+    result = fit(trained, files, tmp_path / "a.ntk", "--alpha", "1e-3")
+    assert "ridge        alpha 0.001, lam " in result.output
+    assert "(given)" in result.output
+    result = fit(trained, files, tmp_path / "a.uq", "--method", "last_layer", "--option", "alpha=1e-8")
+    assert "ridge        alpha 1e-08, lam " in result.output
+    assert "edge" not in result.output
+    result = fit(trained, files, tmp_path / "a.ntk", "--alpha", "1e-8", "--lam-criterion", "spearman")
+    assert "at the edge of its grid" in result.output
+    # Among twelve structures, none can be told from the others.
+    write_structures(tmp_path / "few.xyz", parts["valid"][:12])
+    result = fit(trained, files, tmp_path / "a.ntk", "--valid", tmp_path / "few.xyz")
+    assert "12 validation structures are too few to choose, alpha 1e-0" in result.output
+    result = fit(trained, files, tmp_path / "a.uq", "--method", "random")
+    assert "note         the score says nothing about the force error on the calibration set" in result.output
+
+
 @pytest.mark.parametrize("method", ["ntk", "last_layer", "energy"])
 def test_labels_in_kcal_are_refused_whatever_the_method(method, trained, files, parts, tmp_path, refused):
     frames = [atoms.copy() for atoms in parts["valid"]]

@@ -73,3 +73,15 @@ def test_impossible_requests():
         fit_variance(np.ones(1), np.ones(1))
     with pytest.raises(InputError, match="exactly"):
         fit_variance(np.ones(5), np.zeros(5))
+
+
+def test_a_sigma_that_is_the_same_for_all_is_said():
+    u = np.sort(rng().gamma(2.0, 1.0, 40))
+    following = np.sqrt(u) * np.abs(rng(1).standard_normal(40))
+    told = Calibration.fit(u, following[::-1] + 0.5, following, rng()).notes()
+    assert told == [
+        "the score says nothing about the force error on the calibration set: forces_uncertainty is the same for all"
+    ]
+    assert not Calibration.fit(u, following, following, rng()).notes()
+    (energy,) = Calibration.fit(u, following, following[::-1] + 0.5, rng()).notes()
+    assert energy.endswith("energy_uncertainty is the same for all per atom")

@@ -43,6 +43,33 @@ def test_noise_does_not(criterion):
     assert moved <= 6  # a one-standard-error rule lets some pass; without it all ten would move
 
 
+def test_it_is_said_when_there_are_too_few_to_choose():
+    path, queries, errors = ridge_problem(noise=1.0)
+    choice = choose_ridge(path, "spearman", queries[:12], errors[:12], rng())
+    assert choice.alpha == 1e-4
+    why = "12 validation structures are too few to choose, alpha 1e-05 .. 1e-01 cannot be told apart"
+    assert choice.reason == f"prior kept: {why}"
+    # Many that see no difference are not too few.
+    path, queries, errors = ridge_problem(noise=0.0)
+    errors = np.sqrt(path.variances(queries, [path.lam(1e-4 * 10**0.5)])[0].numpy())
+    kept = choose_ridge(path, "spearman", queries, errors, rng(), prior_alpha=ALPHA_GRID[9])
+    assert kept.reason == "prior kept: no alpha has a better spearman"
+
+
+def test_errors_that_do_not_differ_choose_nothing():
+    path, queries, _ = ridge_problem(noise=0.0)
+    choice = choose_ridge(path, "spearman", queries, np.full(200, 0.1), rng())
+    assert (choice.alpha, choice.reason) == (1e-4, "prior kept: all errors of the validation set are the same")
+
+
+def test_the_edge_of_the_grid_is_known():
+    path, queries, _ = ridge_problem(noise=0.0)
+    errors = np.sqrt(path.variances(queries, [path.lam(1e-12)])[0].numpy())
+    assert choose_ridge(path, "spearman", queries, errors, rng(), prior_alpha=1e-8).at_edge
+    assert not choose_ridge(path, "spearman", queries, errors, rng(), prior_alpha=1e-9).at_edge
+    assert not fixed_ridge(path, path.lam(1e-8)).at_edge
+
+
 def test_effective_dimension_criterion_needs_no_labels():
     path, _, _ = ridge_problem(noise=0.0)
     choice = choose_ridge(path, "effective_dimension", None, None, rng())

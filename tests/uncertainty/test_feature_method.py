@@ -79,6 +79,16 @@ def test_ridge_options(unlabelled, given, parts):
     assert fit(unlabelled, "ntk", {"alpha": 1e-2, "criterion": "nll"}).features.ridge == by_alpha
 
 
+@pytest.mark.parametrize("name", ["ntk", "last_layer"])
+def test_a_given_alpha_is_used_as_given(name, given):
+    """Whatever validation says: it may move the prior only, unless it is asked for."""
+    for alpha in (1e-9, 1e-4, 1e-1):
+        found = fit(given, name, {"alpha": alpha}).features.ridge
+        assert (found.alpha, found.criterion, found.reason) == (pytest.approx(alpha), "fixed", "given")
+        assert fit(given, name, {"alpha": alpha, "criterion": "spearman"}).features.ridge.criterion == "spearman"
+    assert fit(given, name).features.ridge.criterion == "spearman"
+
+
 def test_impossible_options(given):
     for bad in ({"alpha": 0.0}, {"lam": -1.0}, {"lam": np.inf}):
         with pytest.raises(InputError, match="must be positive"):

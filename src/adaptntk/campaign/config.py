@@ -182,7 +182,9 @@ class Uncertainty(Section):
 
     sketch: str = Field("gaussian", description="gaussian, srht, sparse, or none for exact scores.")
     sketch_dim: int = Field(512, ge=1, description="Dimensions of the sketch.")
-    alpha: float = Field(PRIOR_ALPHA, gt=0, description="The ridge before the validation set has its say.")
+    alpha: float | None = Field(
+        None, gt=0, description="The relative ridge; where not given 1e-4, which the validation set may move."
+    )
 
     def check(self) -> None:
         make_sketch(self.sketch, self.sketch_dim, 0)
@@ -238,7 +240,10 @@ class Campaign(Section):
 
     def identity(self) -> dict[str, Any]:
         """What the results depend on."""
-        return self.model_dump(mode="json", exclude=set(CHANGEABLE) | {"output"})
+        content = self.model_dump(mode="json", exclude=set(CHANGEABLE) | {"output"})
+        # Runs of before wrote the default down.
+        content["uncertainty"]["alpha"] = self.uncertainty.alpha or PRIOR_ALPHA
+        return content
 
     def input_files(self) -> dict[str, Path]:
         """Files that the campaign reads, by the field that names them."""

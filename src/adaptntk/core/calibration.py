@@ -11,6 +11,8 @@ from adaptntk.core.metrics import Array
 from adaptntk.errors import InputError
 
 REPORTED_COVERAGES = (0.8, 0.9, 0.95)
+# Sigmas that differ by less than this part of themselves are one.
+CONSTANT = 1e-3
 # Fewer structures bound nothing at 90 %, and leave five to each half of the cross-fit.
 MINIMUM_STRUCTURES = 10
 
@@ -121,6 +123,18 @@ class Calibration:
         parameters being shared by tens of structures or more.
         """
         return self.forces.sigma(variance) * conformal_quantile(self.ratios, coverage)
+
+    def notes(self) -> list[str]:
+        """What is wrong with it, in plain sentences."""
+        found = []
+        for name, scale, key in (("force", self.forces, "forces"), ("energy", self.energy, "energy")):
+            sigma = scale.sigma(self.variances)
+            if sigma[-1] <= (1 + CONSTANT) * sigma[0]:
+                found.append(
+                    f"the score says nothing about the {name} error on the calibration set: {key}_uncertainty is the "
+                    f"same for all{' per atom' if name == 'energy' and self.energy_power == 1 else ''}"
+                )
+        return found
 
     def variance_threshold(self, coverage: float) -> float:
         """Scores of new structures like the calibration set stay below this with the stated probability."""

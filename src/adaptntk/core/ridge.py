@@ -15,6 +15,8 @@ from adaptntk.errors import InputError
 PRIOR_ALPHA = 1e-4
 ALPHA_GRID = tuple(float(10.0**exponent) for exponent in np.arange(-8, -0.75, 0.5))
 CRITERIA = ("spearman", "nll", "effective_dimension", "fixed")
+# A gain with a larger standard error says more about the size of the validation set than about the ridge.
+RESOLUTION = 0.02
 # Where the optimum lies on the data we have studied: the training set determines a third of its directions.
 TARGET_DIMENSION_FRACTION = 1 / 3
 
@@ -35,10 +37,15 @@ class RidgeChoice:
     effective_dimension: float
     reason: str
 
+    @property
+    def at_edge(self) -> bool:
+        """Chosen among the values of a grid, and the first or the last of them: a better one may lie beyond."""
+        return self.criterion in CRITERIA[:-1] and self.alpha in (ALPHA_GRID[0], ALPHA_GRID[-1])
 
-def fixed_ridge(path: RidgePath, lam: float, criterion: str = "fixed") -> RidgeChoice:
+
+def fixed_ridge(path: RidgePath, lam: float, criterion: str = "fixed", reason: str = "given") -> RidgeChoice:
     """The ridge that somebody else chose."""
-    return RidgeChoice(lam / path.mean_squared_norm, lam, criterion, path.effective_dimension(lam), "given")
+    return RidgeChoice(lam / path.mean_squared_norm, lam, criterion, path.effective_dimension(lam), reason)
 
 
 def choose_ridge(
@@ -73,19 +80,30 @@ def choose_ridge(
     scores = path.variances(queries, [path.lam(alpha) for alpha in grid]).cpu().numpy()
     samples = [np.arange(len(errors))] + [rng.integers(0, len(errors), len(errors)) for _ in range(200)]
     if criterion == "spearman":
-        table = np.array([metrics.spearman_rows(scores[:, s], errors[s]) for s in samples])
+        with np.errstate(invalid="ignore"):  # NaN where all ranks are the same
+            table = np.array([metrics.spearman_rows(scores[:, s], errors[s]) for s in samples])
     else:
         likelihoods = np.array([_log_likelihoods(row, errors) for row in scores])
         table = np.array([likelihoods[:, s].mean(axis=1) for s in samples])
-    gain = table - table[:, [grid.index(prior_alpha)]]
+    prior = grid.index(prior_alpha)
+    gain = table - table[:, [prior]]
+    if not np.isfinite(gain[0]).any():
+        return _choice(path, prior_alpha, criterion, "prior kept: all errors of the validation set are the same")
     best = int(np.nanargmax(gain[0]))
     # How far each value falls short of the best one, and the standard error of that difference.
     shortfall = gain[:, [best]] - gain
     good_enough = shortfall[0] <= np.nanstd(shortfall[1:], axis=0)
     steps = np.abs(np.log(np.array(grid) / prior_alpha))
     chosen = int(np.argmin(np.where(good_enough, steps, np.inf)))
-    if grid[chosen] == prior_alpha:
-        return _choice(path, prior_alpha, criterion, f"prior kept: no {criterion} gain beyond one standard error")
+    if chosen == prior:
+        alike = np.array(grid)[good_enough]
+        deviation = float(np.nanstd(shortfall[1:, prior]))
+        few = f"{len(errors)} validation structures are too few to choose, "
+        why = (
+            f"{few if deviation > RESOLUTION else ''}alpha {alike.min():.0e} .. {alike.max():.0e} cannot be told apart"
+        )
+        best_of_all = f"no alpha has a better {criterion}"
+        return _choice(path, prior_alpha, criterion, f"prior kept: {best_of_all if best == prior else why}")
     return _choice(path, grid[chosen], criterion, f"{criterion} better than the prior's by {gain[0, chosen]:.2g}")
 
 

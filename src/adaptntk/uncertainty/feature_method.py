@@ -48,13 +48,13 @@ class RidgeOptions:
     """How the ridge is chosen.
 
     Args:
-        alpha: relative to the mean squared norm of the features, ``lam = alpha tr(F)/n``: where the choice starts.
+        alpha: relative to the mean squared norm of the features, ``lam = alpha tr(F)/n``; `PRIOR_ALPHA` when not given.
         lam: the ridge itself; overrides ``alpha``.
         criterion: how validation may move it: ``spearman``, ``nll``, ``effective_dimension`` or ``fixed``; when not
-            given, ``fixed`` if there is a ``lam``, else ``spearman``.
+            given, ``spearman`` for the prior, and ``fixed`` for an ``alpha`` or a ``lam`` of the user's.
     """
 
-    alpha: float = PRIOR_ALPHA
+    alpha: float | None = None
     lam: float | None = None
     criterion: str | None = None
 
@@ -68,8 +68,12 @@ class RidgeOptions:
     def choose(self, blocks: Extracted, errors: Array | None, rng: np.random.Generator) -> RidgeChoice:
         """``errors`` are the true force errors of the validation structures; None where there are none."""
         path = RidgePath(blocks.train)
-        start = fixed_ridge(path, path.lam(self.alpha)) if self.lam is None else fixed_ridge(path, self.lam, ABSOLUTE)
-        criterion = self.criterion or ("spearman" if self.lam is None else "fixed")
+        given = self.alpha is not None or self.lam is not None
+        if self.lam is not None:
+            start = fixed_ridge(path, self.lam, ABSOLUTE)
+        else:
+            start = fixed_ridge(path, path.lam(self.alpha or PRIOR_ALPHA), reason="given" if given else "the prior")
+        criterion = self.criterion or ("fixed" if given else "spearman")
         if criterion == "fixed" or (errors is None and criterion != "effective_dimension"):
             return start
         return choose_ridge(path, criterion, blocks.valid, errors, rng, start.alpha)

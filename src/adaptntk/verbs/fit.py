@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NTK = "ntk"
+EDGE = (
+    "the ridge sits at the edge of its grid (alpha 1e-08 .. 0.1), a better one may lie beyond: give --alpha, or a "
+    "larger validation set"
+)
 # Fields for the method ntk alone, with what it calls them, and fields for all the others.
 NTK_OPTIONS = {
     "sketch": "sketch", "sketch_dim": "dim", "sketch_seed": "sketch_seed", "alpha": "alpha", "lam": "lam",
@@ -61,12 +65,14 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     )
     sketch_dim: int = option("Dimension p of the sketch.", 512)
     sketch_seed: int = option("Which random sketch.", 0)
-    alpha: float = option("Relative ridge, lam = alpha tr(F)/n: the prior choice.", 1e-4)
-    lam: float | None = option("Absolute ridge; fixes it.", None)
+    alpha: float | None = option(
+        "Relative ridge, lam = alpha tr(F)/n; used as given.", None, default_text="1e-4, which validation may move"
+    )
+    lam: float | None = option("Absolute ridge; used as given.", None)
     lam_criterion: str | None = option(
         "How validation may move the ridge: spearman, nll, effective_dimension, fixed.",
         None,
-        default_text="spearman, or fixed with --lam",
+        default_text="spearman, or fixed with --alpha or --lam",
     )
     normalise: str = option(
         "Features of the energy per_atom (auto), or of the total energy: none (the paper), sqrt_n; these two speak of "
@@ -105,6 +111,8 @@ class FitReport(NamedTuple):
             ridge, described = features.ridge, features.feature_map.summary(fitted.potential)
             yield f"model        {fitted.potential.description}, {parameter_count(fitted.potential):,} parameters"
             yield f"ridge        alpha {ridge.alpha:.2g}, lam {ridge.lam:.4g} ({ridge.reason})"
+            if ridge.at_edge:
+                yield f"note         {EDGE}"
             yield (
                 f"dimension    effective {ridge.effective_dimension:.1f} of {len(fitted.train_hashes)} training "
                 f"structures; features {described}, normalised: {features.feature_map.normalise}"
@@ -115,6 +123,8 @@ class FitReport(NamedTuple):
             line = f"sigma^2 = {forces.a:.4g} {score} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures"
             yield f"calibration  {line}"
             yield _bound_line(ratios)
+            for note in fitted.calibration.notes():
+                yield f"note         {note}"
         if features is not None and features.sketch_check is not None:
             advice = features.sketch_check
             against = "exact scores" if advice.reference == "exact" else "estimate from its two halves"
