@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -22,6 +23,7 @@ from adaptntk.errors import InputError
 Record = TypeVar("Record")
 
 
+LOCK = ".lock"
 # A file that is being written lives in a hidden folder of its own, under its final name: no pattern finds it there.
 _WORKPLACE = ".adaptntk-tmp-"
 # No text of ours comes near; a larger one is somebody else's, and is not worth the memory.
@@ -89,13 +91,18 @@ def sweep_temporaries(folder: str | Path) -> int:
     Where the file system has no locks nothing can be told, and nothing is removed.
     """
     swept = 0
-    for place in Path(folder).rglob(f"{_WORKPLACE}????????"):
-        if place.is_symlink() or not place.is_dir():
-            continue
+    for place in filter(is_temporary, Path(folder).rglob(f"{_WORKPLACE}*")):
         with suppress(Timeout, OSError), _lock(place / "lock").acquire(blocking=False):
             shutil.rmtree(place)
             swept += 1
     return swept
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether it is the place of a file that is being written, or was when its writer was killed."""
+    return (
+        re.fullmatch(re.escape(_WORKPLACE) + ".{8}", path.name) is not None and path.is_dir() and not path.is_symlink()
+    )
 
 
 def check_writable(path: str | Path) -> None:
@@ -127,7 +134,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 @contextmanager
-def locked(folder: str | Path, wait: bool = False, name: str = ".lock") -> Iterator[None]:
+def locked(folder: str | Path, wait: bool = False, name: str = LOCK) -> Iterator[None]:
     """Keep everyone else out of a folder for as long as this lasts; the system lets go when a process dies.
 
     ``wait`` for whoever is there, instead of refusing. A file system without locks is refused: marker files in their
@@ -153,7 +160,7 @@ def _lock(path: Path) -> FileLock:
 
 def is_locked(folder: str | Path) -> bool | None:
     """Does a process hold the folder's lock? None where that cannot be told: in a folder of somebody else."""
-    path = Path(folder) / ".lock"
+    path = Path(folder) / LOCK
     if not path.exists():
         return False
     try:

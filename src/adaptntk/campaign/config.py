@@ -13,7 +13,9 @@ from adaptntk.core.ridge import PRIOR_ALPHA
 from adaptntk.core.selection.registry import SELECTORS, check_selector
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.extxyz import check_readable
+from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError, require
+from adaptntk.files import shortened
 from adaptntk.labelers.labeler import LabelerSpec
 from adaptntk.labelers.registry import LABELERS, check_kind
 from adaptntk.md.dynamics import MDSettings
@@ -22,6 +24,8 @@ from adaptntk.training.recipe import PRESETS, Recipe, find_preset
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
 CHANGEABLE = ("stop", "execution")
+LONGEST_NAME = 100  # bytes
+MOST_ENTRIES = 10_000
 
 
 def _absolute(path: Path, info: ValidationInfo) -> Path:
@@ -30,6 +34,19 @@ def _absolute(path: Path, info: ValidationInfo) -> Path:
 
 
 File = Annotated[Path, AfterValidator(_absolute)]
+
+
+def _folder_name(name: str) -> str:
+    """Refuse what would lead out of ``runs/``, or name a folder that nobody can see, type or trust."""
+    why = {
+        "is too long": len(name.encode(errors="replace")) > LONGEST_NAME,
+        "holds a separator of folders": any(sign in name for sign in "/\\"),
+        "holds a character that cannot be seen": not name.isprintable(),
+        "begins with a dot or a dash, or begins or ends with a space": name[:1] in ".-" or name != name.strip(),
+    }
+    for fault, found in why.items():
+        require(not found, f"{shortened(repr(name))} {fault}; a folder is named after it: use letters, digits, - and _")
+    return name
 
 
 class Section(BaseModel):
@@ -65,6 +82,8 @@ class Start(Section):
         given = {name for name in ("structures", "molecule", "labelled") if getattr(self, name) is not None}
         require(bool(given), "give structures, a molecule or a labelled file to start from")
         require(not given >= {"structures", "molecule"}, "give structures or a molecule, not both")
+        if self.molecule is not None:
+            build_molecule(self.molecule)
 
 
 class Labels(Section):
@@ -214,7 +233,9 @@ class Execution(Section):
 class Campaign(Section):
     """A campaign. Paths are relative to the file that holds this configuration."""
 
-    name: str = Field(..., min_length=1, description="What the reports call it.")
+    name: Annotated[str, AfterValidator(_folder_name)] = Field(
+        ..., min_length=1, description="What the reports call it; a folder is named after it."
+    )
     output: File | None = Field(None, description="The run directory; runs/NAME when not given.")
     seed: int = Field(0, ge=0, description="Fixes everything that is random.")
     threads: int = Field(1, ge=1, description="Of each worker; another number changes the last digits of results.")
@@ -294,10 +315,26 @@ def read_config(path: str | Path) -> Campaign:
 def check_content(content: Any, path: Path, folder: Path | None = None) -> Campaign:
     """What a file says as a campaign, with paths seen from a folder; all that is wrong with it is told in one line."""
     require(isinstance(content, dict), f"{path}: holds no campaign; see adaptntk config template")
+    fault = _unusable(content)
+    require(fault is None, f"{path}: {fault}")
     try:
         return Campaign.model_validate(content, context=folder)
     except ValidationError as error:
         raise InputError(f"{path}: {'; '.join(_explain(item) for item in error.errors())}") from None
+
+
+def _unusable(content: Any) -> str | None:
+    """What no file of ours can say again, in free settings too: numbers that are not finite, YAML that holds itself."""
+    todo = [("", content)]
+    for _ in range(MOST_ENTRIES):
+        if not todo:
+            return None
+        where, value = todo.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{where} is infinite or no number"
+        named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        todo += [(f"{where}.{key}".lstrip("."), part) for key, part in named]
+    return f"holds more than {MOST_ENTRIES} entries, or an anchor that holds itself"
 
 
 def _explain(error: Any) -> str:

@@ -4,7 +4,9 @@ A snapshot is the directory read at one moment: finished, still going on, or kil
 ``run.json`` may be missing. Files are written atomically, so that what is there is complete.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +15,24 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.campaign import records
-from adaptntk.campaign.records import FORMAT, Holdout, Pick, RoundSummary, RunRecord, TrajectoryRecord, write_ledger
+from adaptntk.campaign.records import (
+    FORMAT,
+    Holdout,
+    Pick,
+    RoundSummary,
+    RunRecord,
+    TrajectoryRecord,
+    read_ledger,
+    write_ledger,
+)
 from adaptntk.data.structures import read_structures
 from adaptntk.errors import require
-from adaptntk.files import make_folder, read_record, write_json
+from adaptntk.files import LOCK, is_temporary, make_folder, read_record, sweep_temporaries, write_json, write_text
 from adaptntk.labelers.record import FailureRecord, LabelFiles, LabelRecord, RecordFile, Role, read_label
 
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
+# What earlier versions called a file that was not completed: .NAME.SUFFIX.xxxxxxxx.SUFFIX
+OLD_TEMPORARY = re.compile(r"\..+(\.\w+)\.[a-z0-9_]{8}\1")
 STEPS = ("explore", "select", "label", "train", "evaluate")
 
 
@@ -62,9 +75,51 @@ class RunDirectory:
         self.about = RecordFile(path / "run.json", RunRecord)
         self.config = path / "campaign.yaml"  # as the user wrote it
         self.verdict = RecordFile(path / "verdict.json", records.Verdict)
+        self.ledger = path / "ledger.csv"
         self.report = path / "report.html"
         self.files = LabelFiles(path)
         self._labels: dict[Path, tuple[Atoms, LabelRecord]] = {}
+
+    def foreign(self, text: str) -> set[str]:
+        """What is in the folder that no beginning of the campaign with this text can have left there."""
+        if not self.path.exists():
+            return set()
+        require(self.path.is_dir(), f"{self.path}: is a file; choose another output")
+        found = {entry.name for entry in self.path.iterdir() if not is_temporary(entry)} - {LOCK}
+        # Earlier versions wrote these two before run.json.
+        if self.config.is_file() and self.config.read_bytes() == text.encode():
+            found -= {self.config.name}
+        if self.files.labels.is_dir() and not any(self.files.labels.iterdir()):
+            found -= {self.files.labels.name}
+        return found
+
+    @contextmanager
+    def removed_unless_begun(self) -> Iterator[None]:
+        """A beginning that fails leaves no folder behind."""
+        new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            yield
+        except BaseException:
+            if new and not self.about.path.exists():
+                for remove in ((self.path / LOCK).unlink, *(folder.rmdir for folder in new)):
+                    with suppress(OSError):
+                        remove()
+            raise
+
+    def begin(self, about: RunRecord, text: str) -> None:
+        """It is a run directory once run.json is there; the rest is made up for after an interruption."""
+        if not self.about.path.exists():
+            self.about.write(about)
+        if not self.config.exists():
+            write_text(self.config, text)
+        make_folder(self.files.labels)
+
+    def sweep(self) -> None:
+        """Remove what killed writers left."""
+        sweep_temporaries(self.path)
+        for path in self.path.rglob(".*"):
+            if OLD_TEMPORARY.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+                path.unlink(missing_ok=True)
 
     def record(self) -> RunRecord:
         """Which campaign it is; refuses what is no run directory, and what another version wrote."""
@@ -99,7 +154,15 @@ class RunDirectory:
         return [record for _, record in self._labelled()]
 
     def write_ledger(self) -> None:
-        write_ledger(self.path / "ledger.csv", self.label_records())
+        write_ledger(self.ledger, self.label_records())
+
+    def check_labels(self) -> None:
+        """Refuse to go on when a label is not what it was when the ledger was written."""
+        written = read_ledger(self.ledger)
+        for label in self.label_records():
+            same = written.get(label.hash) in (None, "", label.label_hash)
+            cure = f"is not what {self.ledger.name} says it was; put the old file back"
+            require(same, f"{self.files.label(label.hash)}: {cure}")
 
     def check_complete(self, here: RoundDirectory, summary: RoundSummary) -> None:
         """Refuse to go on when a label of a finished round has disappeared."""

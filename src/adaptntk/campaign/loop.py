@@ -5,7 +5,7 @@ import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from adaptntk.campaign.steps.learn import evaluate, fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.errors import require
 from adaptntk.execution import check_executor, limited_threads, open_executor
-from adaptntk.files import locked, make_folder, write_text
+from adaptntk.files import locked, make_folder
 from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, silent
 from adaptntk.version import __version__
@@ -65,21 +65,30 @@ def _open_run(config: Campaign, text: str, resume: bool) -> Iterator[RunDirector
     """Make the run directory, or go on in it; nobody else works there meanwhile. The text is kept for the record."""
     assert config.output is not None
     run = RunDirectory(config.output)
-    exists = run.about.path.exists()
-    message = f"{run.path}: a campaign was begun there; go on with --resume, or choose another output"
-    require(resume or not exists, message)
-    foreign = run.path.exists() and any(entry.name != ".lock" for entry in run.path.iterdir())
-    require(exists or not foreign, f"{run.path}: is not empty and no run directory; choose another output")
-    with locked(run.path):
-        inputs = {field: hashlib.sha256(file.read_bytes()).hexdigest() for field, file in config.input_files().items()}
-        if exists:
-            _check_same(run, config, inputs)
-        else:
-            write_text(run.config, text)
-            make_folder(run.files.labels)
-            created, content = datetime.now(UTC).isoformat(timespec="seconds"), config.model_dump(mode="json")
-            run.about.write(RunRecord(FORMAT, __version__, config.name, created, content, inputs))
+    _check_place(run, text, resume)
+    inputs = {field: hashlib.sha256(file.read_bytes()).hexdigest() for field, file in config.input_files().items()}
+    created, content = datetime.now(UTC).isoformat(timespec="seconds"), config.model_dump(mode="json")
+    about = RunRecord(FORMAT, __version__, config.name, created, content, inputs)
+    with ExitStack() as kept:
+        with run.removed_unless_begun():
+            kept.enter_context(locked(run.path))
+            run.sweep()
+            if _check_place(run, text, resume):  # somebody may have been faster
+                _check_same(run, config, inputs)
+                run.check_labels()
+            run.begin(about, text)
         yield run
+
+
+def _check_place(run: RunDirectory, text: str, resume: bool) -> bool:
+    """Refuse a folder that is somebody else's; whether a campaign was begun there."""
+    begun, found = run.about.path.exists(), run.foreign(text)
+    message = f"{run.path}: a campaign was begun there; go on with --resume, or choose another output"
+    require(resume or not begun, message)
+    lost = run.files.labels.name in found or "rounds" in found
+    cure = "its run.json was lost: put it back from a copy, or" if lost else "it is not empty and no run directory:"
+    require(begun or not found, f"{run.path}: {cure} choose another output")
+    return begun
 
 
 def _check_same(run: RunDirectory, config: Campaign, inputs: dict[str, str]) -> None:
@@ -107,13 +116,13 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
 
 def _loop(driver: Driver, on_round: OnRound) -> Verdict:
     run = driver.run
-    # A verdict of an earlier call may no longer hold: the budget can be raised.
-    run.verdict.path.unlink(missing_ok=True)
     verdict, numbers = None, itertools.count()
     while verdict is None:
         here = run.round(next(numbers))
         summary = here.summary.read()
         if summary is None:
+            # The verdict of an earlier call holds no longer: the budget was raised.
+            run.verdict.path.unlink(missing_ok=True)
             summary = _run_round(driver, here)
         else:
             run.check_complete(here, summary)

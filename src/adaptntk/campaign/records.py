@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptntk.files import damaged, write_table
+from adaptntk.files import damaged, read_text, write_table
 from adaptntk.labelers.record import LabelRecord
 
 Array = NDArray[np.float64]
@@ -164,7 +164,7 @@ class Holdout:
 # What the ledger says of every label; the structure's file says the same.
 LEDGER = (
     "hash", "round", "role", "chosen_by", "score", "information", "trajectory", "temperature", "step",
-    "label_seconds", "energy",
+    "label_seconds", "energy", "label_hash",
 )  # fmt: skip
 
 
@@ -172,3 +172,13 @@ def write_ledger(path: Path, labels: Iterable[LabelRecord]) -> None:
     """``ledger.csv``: one line per label, for people and spreadsheets."""
     rows = [asdict(label) for label in sorted(labels, key=lambda label: (label.round, label.role, label.number))]
     write_table(path, {name: ["" if row[name] is None else row[name] for row in rows] for name in LEDGER})
+
+
+def read_ledger(path: Path) -> dict[str, str]:
+    """Of every label in the ledger the hash of its content, empty where an older version wrote it."""
+    if not path.exists():
+        return {}
+    try:
+        return {row["hash"]: row.get("label_hash") or "" for row in csv.DictReader(read_text(path).splitlines())}
+    except (KeyError, csv.Error) as error:
+        raise damaged(path, f"no table of labels: {error}") from None

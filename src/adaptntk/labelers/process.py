@@ -26,7 +26,7 @@ from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_struc
 from adaptntk.errors import InputError, require
 from adaptntk.files import locked, make_folder
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
-from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles, RecordFile
+from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles, RecordFile, write_label
 from adaptntk.labelers.registry import build_labeler
 
 TIME_LIMIT = "the time limit of {:g} s was exceeded"
@@ -178,7 +178,7 @@ def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | No
                 labelled = _label(request, labelers)
             except Exception as error:  # whatever a calculator raises is the story of this label
                 return " ".join(f"{type(error).__name__}: {error}".split())[:2000]
-        write_structures(request.label_file, [labelled])
+        write_label(request.label_file, labelled)
         return None
 
 

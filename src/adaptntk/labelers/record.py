@@ -1,15 +1,17 @@
 """What is on disk of a label: where its file is, where the structure came from, and the story of one that failed."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 
+import numpy as np
 from ase import Atoms
 from ase.io.extxyz import key_val_str_to_dict
 
-from adaptntk.data.structures import ENERGY, read_structures, structure_hash
+from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.errors import require
 from adaptntk.files import as_record, damaged, read_record, write_json
 
@@ -74,6 +76,7 @@ class LabelRecord(Origin):
     temperature: float | None = None
     step: int | None = None
     label_seconds: float | None = None
+    label_hash: str | None = None  # of what is learnt, see `label_hash`; old files do not have it
 
     @classmethod
     def of(cls, info: Mapping[str, Any], path: Path) -> Self:
@@ -81,7 +84,7 @@ class LabelRecord(Origin):
         names = {field.name for field in fields(cls)}
         if info.get("chosen_by") == GIVEN:
             # Entries of the user's own file may have the same names and another meaning.
-            names = {"round", "role", "chosen_by", "number"}
+            names = {"round", "role", "chosen_by", "number", "label_hash"}
         known = {name: info[name] for name in names if name in info}
         return as_record(cls, known | {"hash": path.stem, "energy": info.get(ENERGY)}, path)
 
@@ -148,12 +151,31 @@ class LabelFiles:
         return {path.stem for path in [*self.all_labels(), *self.all_failures()]}
 
 
+def label_hash(atoms: Atoms) -> str:
+    """SHA-256 of all that is learnt from a label: structure, energy, forces to the digits of the file, and its role."""
+    origin = [atoms.info.get(key) for key in ("round", "role", "number", "chosen_by")]
+    forces = [f"{value:.8f}" for value in np.ravel(atoms.arrays[FORCES])]
+    words = [structure_hash(atoms), float(atoms.info[ENERGY]), *origin, *forces]
+    return "sha256:" + hashlib.sha256(" ".join(map(str, words)).encode()).hexdigest()
+
+
+def write_label(path: Path, atoms: Atoms) -> None:
+    """Write a labelled structure with the hash of its content: both or neither are there."""
+    atoms.info["label_hash"] = label_hash(atoms)
+    write_structures(path, [atoms])
+
+
 def read_label(path: Path) -> tuple[Atoms, LabelRecord]:
-    """A labelled structure that is what its name says, and its record."""
-    (atoms,) = read_structures(path, labelled=True, own=True)
+    """A labelled structure that is what its name and its hash say, and its record."""
+    frames = read_structures(path, labelled=True, own=True)
+    require(len(frames) == 1, f"{path}: holds {len(frames)} structures instead of one; put the old file back")
+    atoms = frames[0]
     same = structure_hash(atoms) == path.stem
     require(same, f"{path}: was changed, it no longer holds the structure of that name; put the old file back")
-    return atoms, LabelRecord.of(atoms.info, path)
+    found = label_hash(atoms)
+    same = atoms.info.get("label_hash", found) == found
+    require(same, f"{path}: was changed, its energy, forces or role are not those it had; put the old file back")
+    return atoms, LabelRecord.of(atoms.info | {"label_hash": found}, path)
 
 
 def read_info(comment: str) -> dict[str, Any]:

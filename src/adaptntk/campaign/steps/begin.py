@@ -9,7 +9,7 @@ from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import require
-from adaptntk.labelers.record import GIVEN, Origin, Role
+from adaptntk.labelers.record import GIVEN, Origin, Role, write_label
 from adaptntk.md.exploration import displaced, normal_modes
 
 
@@ -46,7 +46,7 @@ def _take_given(driver: Driver) -> None:
         Origin(round=0, role=role, chosen_by=GIVEN, number=-len(frames) + place).mark(atoms)
         path = driver.run.files.label(atoms.info["hash"])
         if not path.exists():
-            write_structures(path, [atoms])
+            write_label(path, atoms)
 
 
 def starting_structures(driver: Driver) -> list[Atoms]:
