@@ -49,7 +49,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
             temporary.replace(path)
             sync_folder(path.parent)
     except (OSError, RuntimeError, SafetensorError) as error:  # the last two: torch and safetensors on a full disk
-        raise InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or shortened(error, 200)}") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -175,6 +175,9 @@ def _check_state(method: Method, structures: Sequence[Atoms], found: Assessment)
     assert all(isinstance(tensor, torch.Tensor) for tensor in state.tensors.values()), "tensors must be tensors"
     settings = json.loads(json.dumps(state.settings))
     tensors = {name: tensor.detach().clone() for name, tensor in state.tensors.items()}
+    # Of other methods the number of training structures is not known here.
+    sizes = {} if method.features is None else {"n": len(method.features.blocks)}
+    method.stored.check(settings, tensors, sizes | {"P": parameter_count(method.potential)})
     restored = type(method).restore(MethodState(state.networks, tensors, settings)).assess(structures).score
     assert np.allclose(restored, found.score, rtol=1e-6), "a method restored from its state must give the same scores"
 

@@ -34,7 +34,7 @@ def test_old_files_give_the_scores_they_gave(name, pool, tmp_path):
         assert found == pytest.approx(expected, rel=1e-6)
     # Written again they are of the present format.
     save_fitted(fitted, tmp_path / "new.ntk")
-    assert read_header(tmp_path / "new.ntk")["format"] == 3
+    assert read_header(tmp_path / "new.ntk")["format"] == 4
     again = load_fitted(tmp_path / "new.ntk", device="cpu")
     for found, expected in zip(entries_of(again, pool), EXPECTED["score"][name], strict=True):
         assert found == pytest.approx(expected, rel=1e-6)
@@ -59,6 +59,6 @@ def test_an_old_store_is_used(pool, tmp_path, monkeypatch):
 @pytest.mark.parametrize("header", [{"format": 99}, {"format": 1}, {"format": 2, "method": "ntk"}, {}])
 def test_another_format_is_refused_in_one_line(header, tmp_path):
     save_file({"a": torch.zeros(2)}, tmp_path / "other.ntk", {"adaptntk": json.dumps(header)})
-    with pytest.raises(InputError, match=f"written in format {header.get('format')}, this version reads up to 3") as no:
+    with pytest.raises(InputError, match=f"written in format {header.get('format')}, this version reads up to 4") as no:
         load_fitted(tmp_path / "other.ntk")
     assert "\n" not in str(no.value)

@@ -34,6 +34,7 @@ from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
+from adaptntk.uncertainty.stored import ENERGY_GRADIENTS, LAST_LAYER, of_features
 from adaptntk.uncertainty.workbench import Extracted, Workbench
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ class FeatureMethod:
     features: FeatureModel
     name = "features"
     uses_training_labels = False
+    stored = of_features()
 
     @classmethod
     def fit_map(cls, bench: Workbench, rng: np.random.Generator, feature_map: FeatureMap, ridge: RidgeOptions) -> Self:
@@ -134,6 +136,9 @@ class FeatureMethod:
         potential, settings = state.networks[0], state.settings
         feature_map = restore_feature_map(settings["features"], state.memory_budget)
         blocks = TensorBlocks(state.tensors["blocks"].to(potential.device), feature_map.asked)
+        made = feature_map.rows, feature_map.width(potential)
+        if blocks.shape[1:] != made:
+            raise InputError(f"its features are blocks of {blocks.shape[1:]} numbers, those of the model of {made}")
         ridge, check = RidgeChoice(**settings["ridge"]), settings["sketch_check"]
         posterior = fit_posterior(blocks, ridge.lam)
         advice = None if check is None else SketchAdvice(**check)
@@ -171,6 +176,7 @@ class NTK(FeatureMethod):
 
     name = "ntk"
     Options = NTKOptions
+    stored = ENERGY_GRADIENTS
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: NTKOptions) -> "NTK":
@@ -199,6 +205,7 @@ class LastLayer(FeatureMethod):
 
     name = "last_layer"
     Options = LastLayerOptions
+    stored = LAST_LAYER
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: LastLayerOptions) -> "LastLayer":

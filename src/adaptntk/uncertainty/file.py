@@ -15,29 +15,44 @@ from safetensors.torch import save_file
 
 from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration, VarianceCalibration, conformal_quantile
 from adaptntk.errors import InputError, MismatchError
-from adaptntk.files import write_atomically
+from adaptntk.files import parse_json, write_atomically
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, parameter_count, parameters_hash
 from adaptntk.models.registry import load_potential
+from adaptntk.uncertainty.file_header import (
+    CALIBRATION,
+    NO_CHECKSUM,
+    STATE,
+    check_contents,
+    damaged,
+    verify_checksum,
+    write_checksum,
+)
 from adaptntk.uncertainty.file_upgrades import FORMAT, upgrade
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import MethodState
 from adaptntk.uncertainty.registry import find_method
 from adaptntk.version import __version__
 
-_STATE = "state."
-_CALIBRATION = ("ratios", "variances")
+_ARRAYS = ("ratios", "variances")
 
 
 def save_fitted(fitted: Fitted, path: str | Path) -> None:
-    """Write one file, atomically."""
+    """Write one file, atomically; what could not be read again is not written."""
     path, state = Path(path), fitted.method.state()
-    tensors = {_STATE + name: tensor for name, tensor in state.tensors.items()}
+    tensors = {STATE + name: tensor for name, tensor in state.tensors.items()}
     if fitted.calibration is not None:
-        tensors |= {f"calibration_{name}": torch.from_numpy(getattr(fitted.calibration, name)) for name in _CALIBRATION}
-    text = json.dumps(_header(fitted, state, path), indent=1, allow_nan=False)
+        tensors |= {CALIBRATION + name: torch.from_numpy(getattr(fitted.calibration, name)) for name in _ARRAYS}
     contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda temporary: save_file(contents, temporary, {"adaptntk": text}))
+    header = _header(fitted, state, path)
+    check_contents(path, header, contents)
+    text = json.dumps(header, indent=1, allow_nan=False)
+
+    def write(temporary: Path) -> None:
+        save_file(contents, temporary, {"adaptntk": text})
+        write_checksum(temporary)
+
+    write_atomically(path, write)
 
 
 def load_fitted(
@@ -58,30 +73,46 @@ def load_fitted(
         MismatchError: if a network is another one, with both hashes in the message.
     """
     path = Path(path)
-    about, tensors = upgrade(path, *_read(path))
+    _, about, tensors = _read(path)
     networks = _networks(path, about, model, device, potential)
-    held = {name.removeprefix(_STATE): t for name, t in tensors.items() if name.startswith(_STATE)}
+    held = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
     state = MethodState(networks, held, about["settings"], memory_budget)
-    method = find_method(about["method"]).restore(state)
+    try:
+        method = find_method(about["method"]).restore(state)
+    except InputError as error:
+        raise damaged(path, error) from None
     calibration = _read_calibration(about["calibration"], tensors)
     return Fitted(method, calibration, tuple(about["train_hashes"]), tuple(about["calibration_hashes"]))
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """What a file holds, without the model; no tensor is read."""
-    return _read(Path(path), tensors=False)[0]
+    """What a file says of itself, as it was written, without the model; the file is checked as it is when loaded."""
+    return _read(Path(path))[0]
 
 
-def _read(path: Path, tensors: bool = True) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.Tensor]]:
+    """The header as it was written; header and tensors of the present format, checked."""
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
+        # First of all: no other code sees bytes that are not those that were written.
+        checksum = verify_checksum(path)
         with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["adaptntk"])
-            names = list(file.keys()) if tensors else []
-            return header, {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError):
+            text = (file.metadata() or {})["adaptntk"]
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, KeyError, OSError):
         raise InputError(f"{path}: not a .ntk file, or truncated; make one with adaptntk fit") from None
+    try:
+        header = parse_json(text)
+        if not isinstance(header, dict):
+            raise ValueError("its header is not a record")
+    except ValueError as error:
+        raise damaged(path, error) from None
+    about, contents = upgrade(path, header, tensors)
+    if about.get("checksum") != checksum or (checksum is None and header["format"] == FORMAT):
+        raise damaged(path, "its checksum is missing or stands in the wrong place")
+    check_contents(path, about, contents)
+    return header, about, contents
 
 
 def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
@@ -102,6 +133,7 @@ def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
         "calibration": _calibration_header(fitted.calibration, fitted.variance_key),
         "train_hashes": list(fitted.train_hashes),
         "calibration_hashes": list(fitted.calibration_hashes),
+        "checksum": NO_CHECKSUM,
     }
 
 
@@ -167,5 +199,5 @@ def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Te
     if stored is None:
         return None
     forces, energy = (VarianceCalibration(**stored[name]) for name in ("forces", "energy"))
-    ratios, variances = (tensors[f"calibration_{name}"].numpy() for name in _CALIBRATION)
+    ratios, variances = (tensors[CALIBRATION + name].numpy() for name in _ARRAYS)
     return Calibration(forces, energy, ratios, variances, stored["energy_power"])

@@ -1,7 +1,7 @@
 """Files of earlier formats, brought to the present one by small steps.
 
 Formats: 2 of ``.ntk`` files (one row per structure, no other methods), 1 of ``.uq`` files (the other methods), 3 of
-both. A format 1 of ``.ntk`` files drew other random numbers and cannot be read.
+both, and 4, which has a checksum. A format 1 of ``.ntk`` files drew other random numbers and cannot be read.
 """
 
 from dataclasses import asdict
@@ -14,8 +14,9 @@ from adaptntk.core.posterior import RidgePath
 from adaptntk.core.ridge import fixed_ridge
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import NORMALISATIONS
+from adaptntk.files import shortened
 
-FORMAT = 3
+FORMAT = 4
 
 Contents = tuple[dict[str, Any], dict[str, Tensor]]
 
@@ -23,13 +24,23 @@ Contents = tuple[dict[str, Any], dict[str, Tensor]]
 def upgrade(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> Contents:
     """Header and tensors as this version writes them."""
     written = header.get("format")
-    if written == FORMAT:
+    if type(written) is int and written == FORMAT:
         return header, tensors
-    if written == 2 and "method" not in header:
-        return _from_ntk_2(header, tensors)
-    if written == 1 and "method" in header:
-        return _from_uq_1(header, tensors)
-    raise InputError(f"{path}: written in format {written}, this version reads up to {FORMAT}; fit again or upgrade")
+    steps = {(3, True): _from_3, (2, False): _from_ntk_2, (1, True): _from_uq_1}
+    step = steps.get((written, "method" in header)) if type(written) is int else None
+    if step is None:
+        known = f"this version reads up to {FORMAT}; fit again or upgrade"
+        raise InputError(f"{path}: written in format {shortened(written)}, {known}")
+    try:
+        return step(header, tensors)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, ArithmeticError) as error:
+        why = f"not what format {written} holds: {type(error).__name__} {shortened(error)}"
+        raise InputError(f"{path}: was changed or damaged ({why}); restore it from a copy, or fit again") from None
+
+
+def _from_3(header: dict[str, Any], tensors: dict[str, Tensor]) -> Contents:
+    """There was no checksum."""
+    return header | {"format": FORMAT}, tensors
 
 
 def _from_ntk_2(header: dict[str, Any], tensors: dict[str, Tensor]) -> Contents:

@@ -12,6 +12,7 @@ from adaptntk.data.structures import Structures
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
+from adaptntk.uncertainty.stored import Stored
 
 if TYPE_CHECKING:
     from adaptntk.uncertainty.feature_model import FeatureModel
@@ -95,6 +96,8 @@ class Method(Protocol):
     """A frozen dataclass: what may be chosen when it is fitted, each with a default."""
     uses_training_labels: bool
     """Whether `fit` needs the labels of the training structures, or trains networks with them."""
+    stored: Stored
+    """What its `state` holds: types, ranges and shapes that a file is checked against."""
 
     @property
     def potential(self) -> Potential:
@@ -132,6 +135,7 @@ class ScoresOnly:
 
     Options: Any = NoOptions
     uses_training_labels = True
+    stored = Stored()
     energy_power = 1.0
     features = None
     kind: Kind = "variance"

@@ -10,6 +10,7 @@ from adaptntk.data.structures import Structures
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -22,6 +23,7 @@ class Distance(ScoresOnly):
     centre: Array
     scale: Array
     name = "distance"
+    stored = Stored({}, {"features": "n f", "centre": "f", "scale": "f > 0"})
     kind = "std"
 
     @classmethod

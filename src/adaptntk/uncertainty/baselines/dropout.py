@@ -10,6 +10,7 @@ from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential, check_dropout_rate
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
+from adaptntk.uncertainty.stored import Fraction, Seed, Several, Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -38,6 +39,7 @@ class Dropout(ScoresOnly):
     passes: int
     seed: int
     name = "dropout"
+    stored = Stored({"rate": Fraction, "passes": Several, "seed": Seed}, {})
     Options = DropoutOptions
 
     @classmethod

@@ -9,6 +9,7 @@ from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
+from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -29,6 +30,7 @@ class Ensemble(ScoresOnly):
 
     members: tuple[Potential, ...]
     name = "ensemble"
+    stored = Stored({}, {})
     Options = EnsembleOptions
 
     @classmethod

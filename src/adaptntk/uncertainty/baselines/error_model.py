@@ -13,6 +13,7 @@ from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.feature_method import NTK, LastLayer
 from adaptntk.uncertainty.method import Array, Assessment, MethodState, NoOptions, ScoresOnly
+from adaptntk.uncertainty.stored import ENERGY_GRADIENTS, LAST_LAYER, Positive, Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 # Whether more of it must never mean less error, and whether it counts beyond the range seen in the validation set. At a
@@ -35,6 +36,11 @@ class ErrorModel(ScoresOnly):
     last_layer: LastLayer
     regression: LogErrorRegression
     name = "error_model"
+    stored = Stored(
+        {"ntk": ENERGY_GRADIENTS.settings, "last_layer": LAST_LAYER.settings, "intercept": float, "ridge": Positive},
+        {"ntk.blocks": "n 1 ntk.features.sketch.dim", "last_layer.blocks": "n 1 p"}
+        | {name: "4 > 0" if name == "spreads" else "4" for name in _ARRAYS},
+    )
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: NoOptions) -> "ErrorModel":

@@ -12,6 +12,7 @@ from adaptntk.errors import InputError
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, MethodState, ScoresOnly
+from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -53,6 +54,16 @@ class EvidentialHead(nn.Module):
         return gamma, positive(nu) + 1e-6, positive(alpha) + 1 + 1e-6, positive(beta) + 1e-6
 
 
+_HEAD = {
+    "head.layers.0.weight": "64 f",
+    "head.layers.0.bias": "64",
+    "head.layers.2.weight": "64 64",
+    "head.layers.2.bias": "64",
+    "head.layers.4.weight": "4 64",
+    "head.layers.4.bias": "4",
+}
+
+
 @dataclass(frozen=True)
 class EvidentialOptions:
     """Of the method: the weight of the penalty on wrong evidence, and the training of the head."""
@@ -76,6 +87,7 @@ class Evidential(ScoresOnly):
     centre: Tensor
     scale: Tensor
     name = "evidential"
+    stored = Stored({}, {"centre": "f", "scale": "f > 0"} | _HEAD)
     Options = EvidentialOptions
 
     @classmethod

@@ -7,6 +7,7 @@ import numpy as np
 from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, NoOptions, ScoresOnly
+from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -17,6 +18,7 @@ class PredictedEnergy(ScoresOnly):
     potential: Potential
     lowest: float
     name = "energy"
+    stored = Stored({"lowest": float}, {})
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: NoOptions) -> "PredictedEnergy":

@@ -8,6 +8,7 @@ import numpy as np
 from adaptntk.data.structures import Structures, structure_hash
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.uncertainty.method import Array, NoOptions, ScoresOnly
+from adaptntk.uncertainty.stored import Seed, Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -18,6 +19,7 @@ class RandomNumbers(ScoresOnly):
     potential: Potential
     seed: int
     name = "random"
+    stored = Stored({"seed": Seed}, {})
 
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: NoOptions) -> "RandomNumbers":

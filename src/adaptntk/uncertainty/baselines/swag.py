@@ -12,6 +12,7 @@ from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
+from adaptntk.uncertainty.stored import Positive, Seed, Several, Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
@@ -27,11 +28,13 @@ class WeightDistribution:
     deviations: Tensor
     scale: float = 0.5
 
+    def __post_init__(self) -> None:
+        if len(self.deviations) < 2:
+            raise InputError(f"SWAG needs at least two snapshots of the weights, not {len(self.deviations)}")
+
     @classmethod
     def fit(cls, snapshots: Tensor, scale: float = 0.5) -> "WeightDistribution":
         """From flat weights, one row per snapshot."""
-        if len(snapshots) < 2:
-            raise InputError(f"SWAG needs at least two snapshots of the weights, not {len(snapshots)}")
         rows = snapshots.double()
         mean = rows.mean(0)
         return cls(mean, (rows.square().mean(0) - mean.square()).clamp_min(0.0), rows - mean, scale)
@@ -67,6 +70,10 @@ class SWAG(ScoresOnly):
     draws: int
     seed: int
     name = "swag"
+    stored = Stored(
+        {"scale": Positive, "draws": Several, "seed": Seed},
+        {"mean": "P", "variance": "P >= 0", "deviations": "snapshots P"},
+    )
     Options = SWAGOptions
 
     @classmethod
