@@ -26,10 +26,11 @@ from .features.last_layer import LastLayerFeatures as LastLayerFeatures
 from .labelers.labeler import Labeler as Labeler, LabelError as LabelError, LabelerSpec as LabelerSpec
 from .labelers.registry import LABELERS as LABELERS, build_labeler as build_labeler
 from .md.calculator import PotentialCalculator as PotentialCalculator, UncertaintyCalculator as UncertaintyCalculator
+from .md.distinct import Distinct as Distinct, structure_distance as structure_distance
 from .md.dynamics import MDSettings as MDSettings, Monitor as Monitor, SimulationResult as SimulationResult
 from .md.dynamics import StopReason as StopReason, run_md as run_md, watch as watch
-from .md.exploration import MDJob as MDJob, collect as collect, displaced as displaced, fingerprint as fingerprint
-from .md.exploration import normal_modes as normal_modes, plan_trajectories as plan_trajectories
+from .md.exploration import MDJob as MDJob, Sifted as Sifted, collect as collect, displaced as displaced
+from .md.exploration import normal_modes as normal_modes, plan_trajectories as plan_trajectories, sift as sift
 from .md.physical_rules import PHYSICAL_RULES as PHYSICAL_RULES, FlyingAtoms as FlyingAtoms, FusedAtoms as FusedAtoms
 from .md.physical_rules import NotFinite as NotFinite, TemperatureLimit as TemperatureLimit
 from .md.rules import ConformalThreshold as ConformalThreshold, ErrorLevel as ErrorLevel, Observation as Observation

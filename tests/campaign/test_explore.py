@@ -3,7 +3,7 @@
 import numpy as np
 
 from adaptntk.campaign.config import Explore
-from adaptntk.campaign.steps.explore import not_lost
+from adaptntk.campaign.steps.explore import least_lost, not_lost
 from adaptntk.core.calibration import Calibration, VarianceCalibration
 
 # The conformal threshold at a coverage of 0.9 is 1.
@@ -18,11 +18,15 @@ def test_candidates_of_a_model_that_is_lost(ethanol_frames):
     for atoms, score in zip(frames, scores, strict=True):
         atoms.info["ntk_variance"] = float(score)
 
-    def kept(lost, wanted):
-        config = Explore(coverage=0.9, lost=lost, min_distance=0.0)
-        return [atoms.info["ntk_variance"] for atoms in not_lost(frames, config, CALIBRATION, set(), wanted)]
+    def kept(lost):
+        return not_lost(frames, Explore(coverage=0.9, lost=lost, min_distance=0.0), CALIBRATION, set())
 
-    assert kept(9.5, wanted=10) == [score for score in scores if score <= 9]
-    # Too few to label: the least uncertain of the others as well.
-    assert kept(3.5, wanted=6) == [0, 1, 2, 3, 4, 5]
-    assert kept(1.0, wanted=30) == list(range(20))
+    assert [atoms.info["ntk_variance"] for atoms in kept(9.5).taken] == [score for score in scores if score <= 9]
+    # However few there are: nothing beyond the ceiling tells the error of what a simulation meets.
+    few = kept(3.5)
+    assert [atoms.info["ntk_variance"] for atoms in few.taken] == [score for score in scores if score <= 3]
+    assert str(few) == "20 frames: 4 taken, 16 lost (beyond 3.5 times the alarm)"
+    # But something must be learnt: the least uncertain of the others as well.
+    learnt = [atoms.info["ntk_variance"] for atoms in least_lost(few.taken, frames, set(), 0.0, 6)]
+    assert learnt[:4] == [atoms.info["ntk_variance"] for atoms in few.taken]
+    assert learnt[4:] == [4, 5]

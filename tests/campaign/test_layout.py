@@ -26,7 +26,7 @@ def test_everything_is_read(run_folder):
     assert {label.temperature for label in run.labels} == {None, 500, 900}
     assert {label.trajectory for label in picked} <= {"start 0, 500 K", "start 0, 900 K"}
     assert [len(wave.picks) for wave in RunDirectory(run_folder).round(1).picks.get().waves] == [BATCH, 1]
-    assert run.rounds[1].trajectories[1].stopped_by == "conformal threshold"
+    assert run.rounds[1].explored.trajectories[1].stopped_by == "conformal threshold"
     assert len(run.quarantine) == 2
     assert tuple(attempt.error for attempt in run.quarantine[0].attempts) == (FAILURE, "no result within 60 s")
     assert run.quarantine[0].seconds == 62.5

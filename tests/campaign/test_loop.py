@@ -4,12 +4,15 @@ import csv
 import json
 import shutil
 
+import ase.io
 import numpy as np
 import pytest
 
 from adaptntk.campaign.config import Overrides
 from adaptntk.campaign.loop import run_campaign
-from adaptntk.data.structures import read_structures, structure_hash, write_structures
+from adaptntk.campaign.steps.explore import _pool_of
+from adaptntk.campaign.steps.label import shard_features
+from adaptntk.data.structures import bare, read_structures, structure_hash, write_structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.models.registry import load_potential
@@ -127,16 +130,19 @@ def test_a_campaign_that_an_older_version_began_is_resumed(tmp_path):
 
 def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_path):
     write_structures(tmp_path / "known.xyz", ethanol_frames[:40])
-    write_structures(tmp_path / "pool.xyz", ethanol_frames[40:80])
+    for atoms in (precise := [bare(atoms) for atoms in ethanol_frames[40:80]]):
+        atoms.positions += 1e-9
+    ase.io.write(tmp_path / "pool.traj", precise)
     write_structures(tmp_path / "oracle.xyz", ethanol_frames[40:])
     config = write_config(
         tmp_path,
         start={"molecule": None, "labelled": "known.xyz"},
-        explore={"pool": "pool.xyz"},
+        explore={"pool": "pool.traj"},
         label={"kind": "dataset", "settings": {"file": "oracle.xyz"}},
         stop={"rounds": 1},
         select={"method": "lcmd"},
     )
+    given = tmp_path / "pool.traj"
     run, _ = run_campaign(config)
     assert len(labels_of(run, chosen_by="given")) == 40
     first, last = outcome(run)["rounds"]
@@ -146,9 +152,19 @@ def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_
     bought = labels_of(run, round=1)
     assert {structure_hash(atoms) for atoms in bought} <= hidden
     # No label of the oracle is anywhere but with the structures that were bought.
-    assert all(
-        "REF_energy" not in atoms.info for atoms in read_structures(run / "rounds" / "01" / "pool.xyz", own=True)
-    )
+    pool = read_structures(run / "rounds" / "01" / "pool.xyz", own=True)
+    assert all("REF_energy" not in atoms.info for atoms in pool)
+    # Candidates of a file are scored, as those of simulations are, and counted.
+    scores = load_fitted(run / "rounds" / "00" / "model.ntk", device="cpu").score(pool)
+    assert [atoms.info["ntk_variance"] for atoms in pool] == pytest.approx(scores.variance, rel=1e-4)
+    assert [atoms.info["forces_uncertainty"] for atoms in pool] == pytest.approx(scores.sigma, rel=1e-4)
+    explored = json.loads((run / "rounds" / "01" / "explored.json").read_text())
+    assert explored == {"trajectories": [], "frames": {"taken": 40, "dropped": {}}}
+    # From exactly what was written, so that a campaign that is resumed picks the same.
+    features = [
+        shard_features(run / "rounds" / "00" / "model.ntk", frames, "cpu") for frames in (pool, _pool_of(given))
+    ]
+    assert np.array_equal(*features)
 
 
 def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_path):

@@ -1,5 +1,7 @@
 """``adaptntk md`` as a user runs it."""
 
+import itertools
+
 import ase.io
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
-from adaptntk.md.exploration import fingerprint
+from adaptntk.md.distinct import structure_distance
 from adaptntk.uncertainty.file import save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.workbench import GivenModel
@@ -47,9 +49,8 @@ def test_trajectories_candidates_and_reasons(ntk_file, starts, fitted, tmp_path)
     assert 0 < len(candidates) < len(frames)
     assert all(threshold < frame.info["ntk_variance"] <= 10 * threshold for frame in candidates)
     assert {structure_hash(a) for a in candidates} < {structure_hash(a) for a in frames}
-    prints = np.array([fingerprint(a) for a in candidates])
-    difference = np.sqrt(((prints[:, None] - prints[None]) ** 2).mean(axis=2))
-    assert difference[~np.eye(len(prints), dtype=bool)].min() >= 0.05
+    assert min(structure_distance(*pair) for pair in itertools.combinations(candidates, 2)) >= 0.049
+    assert "too near to another (0.05 Å)" in result.output
 
 
 def test_the_seed_fixes_the_file(ntk_file, starts, tmp_path):

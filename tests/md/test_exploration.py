@@ -8,14 +8,15 @@ from ase.calculators.calculator import Calculator
 from adaptntk.data.structures import ENERGY, structure_hash
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError
+from adaptntk.md.distinct import structure_distance
 from adaptntk.md.dynamics import MDSettings, run_md
 from adaptntk.md.exploration import (
     MDJob,
     collect,
     displaced,
-    fingerprint,
     normal_modes,
     plan_trajectories,
+    sift,
     vibrations,
 )
 
@@ -106,8 +107,7 @@ def test_normal_modes_of_the_model(fitted, parts):
     assert len(sampled) == 5
     again = normal_modes(fitted.potential, parts["train"][0], 5, 300.0, seed=0)
     assert np.allclose(sampled[3].positions, again[3].positions)
-    spread = np.std([fingerprint(frame) for frame in sampled], axis=0)
-    assert 0.005 < spread.mean() < 0.5
+    assert 0.005 < np.mean([structure_distance(sampled[0], frame) for frame in sampled[1:]]) < 0.5
 
 
 def test_no_minimum_is_said():
@@ -116,25 +116,6 @@ def test_no_minimum_is_said():
         normal_modes(Springs(atoms, strength=-30.0), atoms, 3, 300.0, relax=False)
     with pytest.raises(InputError, match="temperature"):
         normal_modes(calculator, atoms, 3, 0.0)
-
-
-def test_fingerprints_see_geometry_only(parts):
-    atoms = parts["test"][0]
-    turned = atoms.copy()
-    turned.rotate(40, (1, 2, 3))
-    turned.positions += 5.0
-    turned = turned[[0, 1, 2, 8, 7, 6, 5, 4, 3]]
-    assert np.allclose(fingerprint(turned), fingerprint(atoms), atol=1e-10)
-    swapped = atoms.copy()
-    swapped.numbers[[0, 2]] = swapped.numbers[[2, 0]]
-    assert not np.allclose(fingerprint(swapped), fingerprint(atoms), atol=1e-3)
-
-
-def test_fingerprints_of_periodic_structures(silicon):
-    shifted = silicon.copy()
-    shifted.positions += [1.3, 0.2, 0.1]
-    shifted.wrap()
-    assert np.allclose(fingerprint(shifted), fingerprint(silicon), atol=1e-8)
 
 
 def test_collect(fitted, parts):
@@ -165,6 +146,10 @@ def test_collect_leaves_out_what_is_nearly_the_same_or_broken(parts):
     # Frames of another composition do not compete.
     assert collect(frames, min_distance=0.05) == [first, other, frames[5]]
     assert collect(frames, min_distance=0.0) == [first, nearly, other, *frames[5:]]
+    found = sift(frames, known_hashes=[structure_hash(other)])
+    assert str(found) == (
+        "7 frames: 2 taken, 2 too near to another (0.05 Å), 1 with fused atoms, 1 labelled already, 1 not finite"
+    )
 
 
 def test_a_job_is_all_that_a_trajectory_needs(fitted, parts):

@@ -131,7 +131,9 @@ class Explore(Section):
     above: float = Field(
         0.5, ge=0, lt=1, description="Candidates are frames with a score above this share of the validation frames."
     )
-    min_distance: float = Field(0.05, ge=0, description="Frames that differ less from one taken before are dropped, Å.")
+    min_distance: float = Field(
+        0.05, ge=0, description="Frames whose atoms moved less than this from one taken before are dropped, Å."
+    )
     pool: File | None = Field(None, description="Instead of dynamics: a file of candidates.")
 
     @property

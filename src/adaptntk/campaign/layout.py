@@ -17,6 +17,7 @@ from ase import Atoms
 from adaptntk.campaign import records
 from adaptntk.campaign.records import (
     FORMAT,
+    Explored,
     Holdout,
     Pick,
     RoundSummary,
@@ -187,7 +188,7 @@ class RoundSnapshot:
     """One round; ``summary`` is None until it is finished."""
 
     files: RoundDirectory
-    trajectories: tuple[TrajectoryRecord, ...] = ()
+    explored: Explored = field(default_factory=Explored)
     picks: Sequence[Pick] = ()  # of all waves in order
     holdout: Holdout | None = None
     summary: RoundSummary | None = None
@@ -238,9 +239,9 @@ def read_run(folder: str | Path) -> RunSnapshot:
 
 
 def _read_round(entry: RoundDirectory) -> RoundSnapshot:
-    explored, picks = entry.explored.read() or records.Explored(), entry.picks.read() or records.Picks()
+    explored, picks = entry.explored.read() or Explored(), entry.picks.read() or records.Picks()
     measured = Holdout.read(entry.holdout), entry.summary.read(), entry.seconds()
-    return RoundSnapshot(entry, explored.trajectories, picks.all, *measured)
+    return RoundSnapshot(entry, explored, picks.all, *measured)
 
 
 def _last_change(folder: Path) -> float:

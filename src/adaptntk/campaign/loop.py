@@ -135,6 +135,7 @@ def _loop(driver: Driver, on_round: OnRound) -> Verdict:
 
 def _run_round(driver: Driver, here: RoundDirectory) -> RoundSummary:
     make_folder(here.folder)
+    features = None
     name = f"{driver.config.name}, round {here.number}"
     if here.number == 0:
         log.info("%s: labels to begin with", name)
@@ -143,9 +144,9 @@ def _run_round(driver: Driver, here: RoundDirectory) -> RoundSummary:
     else:
         log.info("%s: explore", name)
         with timed(here) as step, step("explore"):
-            explore(driver, here)
+            features = explore(driver, here)
         log.info("%s: select and label", name)
-        label_round(driver, here)
+        label_round(driver, here, features)
     log.info("%s: train", name)
     with timed(here) as step, step("train"):
         learn(driver, here)

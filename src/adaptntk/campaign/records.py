@@ -55,10 +55,19 @@ class TrajectoryRecord:
 
 
 @dataclass(frozen=True)
+class FrameCounts:
+    """What became of the frames of an exploration or of a pool: those taken, and how many were dropped for what."""
+
+    taken: int
+    dropped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Explored:
     """``explored.json``"""
 
     trajectories: tuple[TrajectoryRecord, ...] = ()
+    frames: FrameCounts | None = None
 
 
 @dataclass(frozen=True)

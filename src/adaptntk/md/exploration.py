@@ -1,5 +1,6 @@
 """Where to look for structures that the potential does not know: dynamics, displacements and normal modes."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError, require
 from adaptntk.md.calculator import PotentialCalculator
+from adaptntk.md.distinct import Distinct
 from adaptntk.md.dynamics import MDSettings
 from adaptntk.models.protocol import Potential
 
@@ -130,6 +132,63 @@ def _rigid_motions(atoms: Atoms) -> Array:
     return np.array([(weights * motion).ravel() for motion in motions]).T
 
 
+@dataclass(frozen=True)
+class Sifted:
+    """Frames worth a label, and how many of the others were left out for which reason."""
+
+    taken: list[Atoms]
+    dropped: dict[str, int]
+
+    def __str__(self) -> str:
+        """For instance ``88 frames: 80 taken, 5 labelled already, 3 too near to another (0.05 Å)``."""
+        count = len(self.taken) + sum(self.dropped.values())
+        return f"{count:,} frames: " + ", ".join(
+            f"{number:,} {reason}" for reason, number in {"taken": len(self.taken), **self.dropped}.items()
+        )
+
+
+def sift(
+    frames: Iterable[Atoms],
+    threshold: float | None = None,
+    known_hashes: Collection[str] = (),
+    min_distance: float = 0.05,
+    key: str = SCORE,
+    fused: float = 0.5,
+) -> Sifted:
+    """Tell frames worth a label from the others: they are uncertain, finite, not fused, and no two nearly the same.
+
+    Args:
+        frames: with their raw scores in ``info``, as `run_md` leaves them, where there is a threshold.
+        threshold: the raw score that a frame must pass, for instance ``calibration.variance_threshold(0.95)``; None for
+            any.
+        known_hashes: of structures that are labelled already.
+        min_distance: smallest difference to a frame taken before it, in Å: see `structure_distance`.
+        key: the name of the raw score in ``info``.
+        fused: atoms nearer than this fraction of the sum of their covalent radii are on one another.
+    """
+    known, met = set(known_hashes), set[str]()
+    distinct = Distinct(min_distance)
+
+    def reason(frame: Atoms) -> str | None:
+        if not np.isfinite(frame.positions).all():
+            return "not finite"
+        if threshold is not None and not score_of(frame, key) > threshold:
+            return "not uncertain enough"
+        digest = structure_hash(frame)
+        if digest in known:
+            return "labelled already"
+        if fused_atoms(frame, fused) is not None:
+            return "with fused atoms"
+        if digest in met or not distinct.add(frame):
+            return f"too near to another ({min_distance:g} Å)"
+        met.add(digest)
+        return None
+
+    reasons = [(frame, reason(frame)) for frame in frames]
+    dropped = Counter(why for _, why in reasons if why is not None)
+    return Sifted([frame for frame, why in reasons if why is None], dict(dropped.most_common()))
+
+
 def collect(
     frames: Iterable[Atoms],
     threshold: float | None = None,
@@ -138,36 +197,8 @@ def collect(
     key: str = SCORE,
     fused: float = 0.5,
 ) -> list[Atoms]:
-    """Frames worth a label: uncertain, finite, not fused, and no two nearly the same.
-
-    Args:
-        frames: with their raw scores in ``info``, as `run_md` leaves them, where there is a threshold.
-        threshold: the raw score that a frame must pass, for instance ``calibration.variance_threshold(0.95)``; None for
-            any.
-        known_hashes: of structures that are labelled already.
-        min_distance: smallest difference to a frame taken before it, in Å: see `fingerprint`.
-        key: the name of the raw score in ``info``.
-        fused: atoms nearer than this fraction of the sum of their covalent radii are on one another.
-    """
-    known = set(known_hashes)
-    taken: list[Atoms] = []
-    prints: dict[bytes, Array] = {}  # of those taken, by composition
-    for frame in frames:
-        if not np.isfinite(frame.positions).all() or (threshold is not None and not score_of(frame, key) > threshold):
-            continue
-        digest = structure_hash(frame)
-        if digest in known or fused_atoms(frame, fused) is not None:
-            continue
-        known.add(digest)
-        own, composition = fingerprint(frame), np.sort(frame.numbers).tobytes()
-        alike = prints.get(composition, np.empty((0, len(own))))
-        # A lone atom has no distances: the sum is empty, and so is the difference.
-        squares = np.sum((alike - own) ** 2, axis=1) / max(1, len(own))
-        if np.sqrt(squares.min(initial=np.inf)) < min_distance:
-            continue
-        prints[composition] = np.vstack([alike, own])
-        taken.append(frame)
-    return taken
+    """Frames worth a label; `sift`, with the same arguments, also says why others are not."""
+    return sift(frames, threshold, known_hashes, min_distance, key, fused).taken
 
 
 def score_of(frame: Atoms, key: str = SCORE) -> float:
@@ -176,19 +207,6 @@ def score_of(frame: Atoms, key: str = SCORE) -> float:
         return float(frame.info[key])
     except KeyError:
         raise InputError(f"a frame has no {key}: score the frames first, or collect them without a threshold") from None
-
-
-def fingerprint(atoms: Atoms) -> Array:
-    """Distances of all pairs of atoms, sorted within each pair of elements: the same after rotation and renumbering.
-
-    Structures of one composition differ by the root mean square of the difference of their fingerprints, in Å. Mirror
-    images do not differ; periodic structures are compared by nearest images.
-    """
-    first, second = np.triu_indices(len(atoms), 1)
-    distances = atoms.get_all_distances(mic=bool(atoms.pbc.any()))[first, second]
-    low = np.minimum(atoms.numbers[first], atoms.numbers[second])
-    high = np.maximum(atoms.numbers[first], atoms.numbers[second])
-    return distances[np.lexsort((distances, high, low))]
 
 
 def _moved(atoms: Atoms, displacement: Array) -> Atoms:

@@ -119,7 +119,7 @@ def runs_table(runs: Sequence[RunSnapshot], names: Sequence[str]) -> Table:
 
 def label_shares(run: RunSnapshot) -> dict[str, list[Share]]:
     """Where the labels went: by role, by who chose them, by temperature, by trajectory and by what ended it."""
-    ends = {(entry.number, t.name): t.stopped_by for entry in run.rounds for t in entry.trajectories}
+    ends = {(entry.number, t.name): t.stopped_by for entry in run.rounds for t in entry.explored.trajectories}
 
     def end(label_round: int, trajectory: str | None) -> str:
         if trajectory is None or label_round == 0:  # the first ones are displaced starts
@@ -150,9 +150,20 @@ def exploration_table(run: RunSnapshot) -> Table:
     rows = tuple(
         (str(entry.number), t.name, f"{t.temperature:g}", f"{t.steps:,}", f"{t.frames:,}",
          t.stopped_by or "planned end", t.reason or NOTHING)
-        for entry in run.rounds for t in entry.trajectories
+        for entry in run.rounds for t in entry.explored.trajectories
     )  # fmt: skip
     return Table(heading, rows)
+
+
+def frames_table(run: RunSnapshot) -> Table:
+    """What became of the frames that were met, in each round."""
+    counts = [(entry.number, entry.explored.frames) for entry in run.rounds]
+    rows = tuple(
+        (str(round), f"{found.taken + sum(found.dropped.values()):,}", f"{found.taken:,}",
+         ", ".join(f"{count:,} {reason}" for reason, count in found.dropped.items()) or NOTHING)
+        for round, found in counts if found is not None
+    )  # fmt: skip
+    return Table(("round", "frames met", "taken", "left out"), rows)
 
 
 def number(value: float | None, form: str) -> str:

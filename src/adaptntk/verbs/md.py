@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ase import Atoms
 
     from adaptntk.md.dynamics import SimulationResult
-    from adaptntk.md.exploration import MDJob
+    from adaptntk.md.exploration import MDJob, Sifted
 
 
 class SimulationSettings(FittedFile, Seed):
@@ -36,12 +36,12 @@ class SimulationSettings(FittedFile, Seed):
 
 
 class SimulationReport(NamedTuple):
-    """What was run, how each trajectory ended, and how many candidates were found (None if not asked for)."""
+    """What was run, how each trajectory ended, and what became of its frames (None if not asked for)."""
 
     settings: SimulationSettings
     jobs: "list[MDJob]"
     trajectories: "list[SimulationResult]"
-    candidates: int | None = None
+    candidates: "Sifted | None" = None
 
     def lines(self) -> Iterable[str]:
         for number, (job, run) in enumerate(zip(self.jobs, self.trajectories, strict=True)):
@@ -51,9 +51,11 @@ class SimulationReport(NamedTuple):
             largest = f"; largest sigma {max(sigma):.4g} eV/Å" if sigma else ""
             yield f"{name}: {how}{largest}"
         if self.candidates is not None:
-            yield f"{self.candidates:,} candidates" + ("" if self.candidates else ": none written")
+            count = len(self.candidates.taken)
+            yield f"{count:,} candidates" + ("" if count else ": none written") + f" ({self.candidates})"
         if any(run.frames for run in self.trajectories):
-            yield f"wrote {self.settings.output}" + (f" and {self.settings.candidates}" if self.candidates else "")
+            found = self.candidates is not None and bool(self.candidates.taken)
+            yield f"wrote {self.settings.output}" + (f" and {self.settings.candidates}" if found else "")
 
 
 @verb(SimulationSettings)
@@ -66,7 +68,7 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     """
     from adaptntk.data.structures import structure_hash, write_structures
     from adaptntk.md.dynamics import MDSettings, run_md
-    from adaptntk.md.exploration import collect, plan_trajectories
+    from adaptntk.md.exploration import plan_trajectories, sift
     from adaptntk.md.watch import Watch
 
     for path in filter(None, (settings.output, settings.candidates)):
@@ -95,7 +97,7 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
         return SimulationReport(settings, jobs, trajectories)
     known = {*fitted.train_hashes, *fitted.calibration_hashes}
     within_reach = watch.not_lost(frames.values(), fitted.calibration, fitted.variance_key)
-    found = collect(within_reach, threshold, known, settings.min_distance, fitted.variance_key)
-    if found:
-        write_structures(settings.candidates, found)
-    return SimulationReport(settings, jobs, trajectories, len(found))
+    found = sift(within_reach, threshold, known, settings.min_distance, fitted.variance_key)
+    if found.taken:
+        write_structures(settings.candidates, found.taken)
+    return SimulationReport(settings, jobs, trajectories, found)

@@ -1,55 +1,109 @@
 """Candidates for a round: from simulations with the last model, or from a file."""
 
 import itertools
+import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import torch
 from ase import Atoms
 
 from adaptntk.campaign.config import Explore
 from adaptntk.campaign.layout import RoundDirectory, read_own
-from adaptntk.campaign.records import Explored, TrajectoryRecord
+from adaptntk.campaign.records import Explored, FrameCounts, TrajectoryRecord
 from adaptntk.campaign.steps.begin import starting_structures
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
-from adaptntk.campaign.steps.learn import load_ntk
+from adaptntk.campaign.steps.label import pool_features
+from adaptntk.campaign.steps.learn import BOUND_COVERAGE, load_ntk
+from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.calibration import Calibration
 from adaptntk.data.structures import bare, read_structures, structure_hash, write_structures
 from adaptntk.labelers.record import RecordFile
 from adaptntk.md.dynamics import run_md
-from adaptntk.md.exploration import collect, score_of
+from adaptntk.md.exploration import Sifted, score_of, sift
+
+log = logging.getLogger(__name__)
 
 
-def explore(driver: Driver, here: RoundDirectory) -> None:
-    """Write the candidates, and those drawn at random to tell the error among them."""
+def explore(driver: Driver, here: RoundDirectory) -> np.ndarray | None:
+    """Write the candidates, and those drawn at random to tell the error among them.
+
+    Returns feature blocks of the candidates where they had to be computed, so that nobody need do so again.
+    """
     if here.pool.exists():
-        return
+        return None
     config, wanted = driver.config.explore, driver.config.round
     known = driver.run.files.settled() | {structure_hash(atoms) for atoms in driver.test_structures()}
+    before, features = driver.run.round(here.number - 1), None
     if config.pool is not None:
-        given = [bare(atoms) for atoms in read_structures(config.pool)]
-        new = uncertain = collect(given, None, known, config.min_distance)
+        found = sift(_pool_of(config.pool), None, known, config.min_distance)
+        new = candidates = found.taken
+        features = _scored(driver, before.ntk, new)
     else:
-        before = driver.run.round(here.number - 1)
         met = _simulate(driver, here, before.ntk)
         calibration = load_ntk(before.ntk, driver.config.execution.device).calibration
-        # Twice as many as are wanted, for some labels may fail.
-        new = not_lost(met, config, calibration, known, 2 * wanted.total)
-        anything = driver.config.select.method == "random"
-        uncertain = new if anything else _uncertain(new, config, calibration, 2 * wanted.train)
+        found = not_lost(met, config, calibration, known)
+        new = candidates = found.taken
+        if driver.config.select.method != "random":
+            candidates = _uncertain(new, config, calibration, 2 * wanted.train)
+        if len(new) < wanted.total:
+            # With some to spare, for labels may fail.
+            candidates = least_lost(new, met, known, config.min_distance, wanted.total + wanted.train)
+            _tell_lost(here.number, len(new), len(candidates) - len(new))
+    log.info("round %d: %s", here.number, found)
+    explored = here.explored.read() or Explored()
+    here.explored.write(replace(explored, frames=FrameCounts(len(found.taken), found.dropped)))
     # Drawn from everything that is left, before anything is chosen: only so do they tell the error there.
     drawn = driver.rng(here.number, 1).permutation(len(new))[: SPARE * (wanted.valid + wanted.holdout)]
     write_structures(here.random, [marked(new[i]) for i in drawn])
-    write_structures(here.pool, [marked(atoms) for atoms in uncertain])
+    write_structures(here.pool, [marked(atoms) for atoms in candidates])
+    return features
+
+
+def _tell_lost(number: int, met: int, beyond: int) -> None:
+    text = f"round {number}: only {met} different frames were met before the model was lost"
+    log.warning("%s; %d of the least uncertain beyond may be learnt from, none is drawn at random", text, beyond)
 
 
 def not_lost(
-    frames: Sequence[Atoms], config: Explore, calibration: Calibration | None, known: Collection[str], wanted: int
+    frames: Sequence[Atoms], config: Explore, calibration: Calibration | None, known: Collection[str]
+) -> Sifted:
+    """New frames that the model met before it was lost; what became of the others."""
+    within = config.watch.not_lost(frames, calibration)
+    found, lost = sift(within, None, known, config.min_distance), len(frames) - len(within)
+    reason = f"lost (beyond {config.lost:g} times the alarm)"
+    return replace(found, dropped=found.dropped | ({reason: lost} if lost else {}))
+
+
+def least_lost(
+    new: Sequence[Atoms], met: Sequence[Atoms], known: Collection[str], min_distance: float, enough: int
 ) -> list[Atoms]:
-    """New frames that the model met before it was lost; if it was from the start, the least uncertain ones it met."""
-    found = collect(config.watch.not_lost(frames, calibration), None, known, config.min_distance)
-    if len(found) >= wanted:
-        return found
-    return collect(sorted(frames, key=score_of), None, known, config.min_distance)[:wanted]
+    """To learn from where a model is lost from the start: the frames it knows, then the least uncertain of all."""
+    return sift([*new, *sorted(met, key=score_of)], None, known, min_distance).taken[: max(enough, len(new))]
+
+
+def _pool_of(path: Path) -> list[Atoms]:
+    """The structures of a file to the digits that are written of them: those who resume get the same scores."""
+    frames = [bare(atoms) for atoms in read_structures(path)]
+    for atoms in frames:
+        atoms.positions = np.round(atoms.positions, 8)
+    return frames
+
+
+def _scored(driver: Driver, ntk: Path, pool: Sequence[Atoms]) -> np.ndarray | None:
+    """Write scores into the candidates of a file, as those of a simulation have them; their feature blocks."""
+    if not pool:
+        return None
+    blocks = pool_features(driver, ntk, pool)
+    fitted = load_ntk(ntk, driver.config.execution.device)
+    assert fitted.features is not None
+    rows = torch.as_tensor(blocks, device=fitted.potential.device)
+    scores = fitted.scores_of_variance(fitted.features.variance(TensorBlocks(rows, fitted.features.blocks.asked)), pool)
+    for index, atoms in enumerate(pool):
+        atoms.info |= fitted.entries(scores, index, BOUND_COVERAGE)
+    return blocks
 
 
 def _uncertain(frames: list[Atoms], config: Explore, calibration: Calibration | None, enough: int) -> list[Atoms]:

@@ -30,8 +30,11 @@ DRAWN_AT_RANDOM: tuple[Role, ...] = ("valid", "holdout")
 SHARD = 128
 
 
-def label_round(driver: Driver, here: RoundDirectory) -> None:
-    """Choose a batch, label it, and replace what failed by the next best, until it is complete."""
+def label_round(driver: Driver, here: RoundDirectory, features: np.ndarray | None = None) -> None:
+    """Choose a batch, label it, and replace what failed by the next best, until it is complete.
+
+    ``features`` are those of the candidates, where they are known already.
+    """
     with timed(here) as step:
         supply = iter(read_own(here.random))
         with step("label"):
@@ -40,7 +43,7 @@ def label_round(driver: Driver, here: RoundDirectory) -> None:
                 label_random(driver, origin, getattr(driver.config.round, role), supply)
         pool = read_own(here.pool)
         if pool:
-            _label_picks(driver, here, pool, step)
+            _label_picks(driver, here, pool, step, features)
 
 
 def label_random(driver: Driver, origin: Origin, wanted: int, supply: Iterator[Atoms]) -> None:
@@ -57,12 +60,13 @@ def label_random(driver: Driver, origin: Origin, wanted: int, supply: Iterator[A
         done += sum(driver.run.files.label(atoms.info["hash"]).exists() for atoms in part)
 
 
-def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], step: Timer) -> None:
+def _label_picks(
+    driver: Driver, here: RoundDirectory, pool: list[Atoms], step: Timer, features: np.ndarray | None
+) -> None:
     hashes = [structure_hash(atoms) for atoms in pool]
     place = {identity: index for index, identity in enumerate(hashes)}
     files, ntk = driver.run.files, driver.run.round(here.number - 1).ntk
     picks = here.picks.read() or Picks()
-    features: np.ndarray | None = None
     while True:
         for wave in picks.waves:
             with step("label"):
@@ -74,7 +78,7 @@ def _label_picks(driver: Driver, here: RoundDirectory, pool: list[Atoms], step: 
         if missing <= 0:
             return
         with step("select"):
-            features = features if features is not None else _pool_features(driver, ntk, pool)
+            features = features if features is not None else pool_features(driver, ntk, pool)
             seed = driver.seed(here.number, len(picks.waves))
             found = driver.do(choose, ntk, features, missing, excluded, labelled, driver.config, seed)
         numbers = itertools.count(len(picks.all))
@@ -87,7 +91,7 @@ def _asked_for(atoms: Atoms, pick: Pick, driver: Driver, here: RoundDirectory) -
     return replace(asked, score=pick.score, information=pick.information).mark(atoms)
 
 
-def _pool_features(driver: Driver, ntk: Path, pool: Sequence[Atoms]) -> np.ndarray:
+def pool_features(driver: Driver, ntk: Path, pool: Sequence[Atoms]) -> np.ndarray:
     """Feature blocks of all candidates, computed side by side."""
     device = driver.config.execution.device
     shards = [(ntk, pool[i : i + SHARD], device) for i in range(0, len(pool), SHARD)]
