@@ -46,4 +46,5 @@ COMMANDS = (
     command("other-data", asked.OtherData, "uq.other_data"),
     command("batches", asked.Batches, "al.batches"),
     command("reactions", asked.ReactionPaths, "reactions.command"),
+    command("fuzz", asked.Fuzz, "fuzz.run"),
 )

@@ -167,6 +167,16 @@ class ReactionPaths(Seed):
     jobs: int | None = option("How many run side by side.", None, default_text="one per core")
 
 
+class Fuzz(Seed):
+    """Malformed files and command lines from a seed, with what must come of each; ends with code 1 if one fails."""
+
+    count: int = option("How many cases.", 1000)
+    case: int | None = option("Only the case with this number.", None)
+    keep: Path | None = option("Copy the files of every case to this folder, before it runs.", None)
+    verbose: bool = option("Say what came of every case.", False)
+    output: Path | None = option("Folder for a record of the counts.", None, short="-o")
+
+
 def listed(text: str) -> list[str]:
     """The words between the commas."""
     return [word.strip() for word in text.split(",") if word.strip()]

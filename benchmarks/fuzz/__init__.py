@@ -1,0 +1,1 @@
+"""Malformed inputs by the thousand, each with what must come of it."""
