@@ -117,7 +117,8 @@ TEXT: dict[str, Mutator] = {
 
 def edit_entry(rng: Rng, content: Any, values: tuple[Any, ...]) -> tuple[list[Any], str]:
     """Another value for one entry of a record, somewhere, or none; its path is returned, and what it holds now."""
-    place, path = content, []
+    place = content
+    path: list[Any] = []
     while isinstance(place, dict | list) and place and (not path or chance(rng, 0.85)):
         key = pick(rng, place if isinstance(place, dict) else range(len(place)))
         parent, place = place, place[key]

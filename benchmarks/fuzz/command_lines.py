@@ -3,6 +3,7 @@
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -217,7 +218,7 @@ def _published(rng: Rng, folder: Path, material: Material) -> Case:
     place = folder / "data" / "rmd17" / "rmd17_ethanol.npz"
     place.parent.mkdir(parents=True)
     frames = material.frames("pool")
-    content: dict[str, object] = {
+    content: dict[str, Any] = {
         "nuclear_charges": frames[0].numbers, "coords": np.array([atoms.positions for atoms in frames]),
         "energies": np.arange(8.0), "forces": np.zeros((8, 3, 3)),
     }  # fmt: skip

@@ -269,7 +269,8 @@ def odd_entry(rng: Rng, draft: Draft) -> None:
         "momenta=3", "note=\x1b[2J", "x=\"", "a={", "b=[1,", "c=\\", "=3", '"=', "dipole=[nan,1,2]", "tags=9",
         "magmom=nan",
         f"n={'9' * 5000}", f"long={'x' * 100_000}", f"deep={'[' * 3000}", f"deep={'{' * 3000}", "\u202e=3",
-        "d=2020-01-01", "calc=None", "celldisp=1", "constraint=x", "info=3", "arrays=4", "pool_index=x", "step=x", "charge=nan",
+        "d=2020-01-01",
+        "calc=None", "celldisp=1", "constraint=x", "info=3", "arrays=4", "pool_index=x", "step=x", "charge=nan",
         'name="<script>alert(1)</script>"', "lone_atoms=maybe", "predicted_forces=3", "species=H", "cell=7", "masses=0",
     )  # fmt: skip
     for frame in draft.frames if rng.random() < 0.5 else [draft.any_frame(rng)]:

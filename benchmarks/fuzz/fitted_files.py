@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from adaptntk.uncertainty.file_header import NO_CHECKSUM, write_checksum
 from benchmarks.fuzz import blind
 from benchmarks.fuzz.case import Case, Expected, Rng, chance, pick
 from benchmarks.fuzz.hostile import write_hostile
@@ -85,28 +86,21 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         return json.loads(file.metadata()["adaptntk"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def _write(path: Path, header: Any, tensors: dict[str, torch.Tensor], sealed: bool) -> None:
+def _write(path: Path, header: dict[str, Any], tensors: dict[str, torch.Tensor], sealed: bool) -> None:
     """As it would be written by somebody who knows how to seal it, or does not."""
-    if sealed:
-        _seal(header, tensors)
-    text = header if isinstance(header, str) else json.dumps(header)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, {"adaptntk": text})
-
-
-def _seal(header: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
-    """The checksum that belongs to this content."""
-    from adaptntk.uncertainty import file
-
-    checksum = getattr(file, "checksum", None)
-    if checksum is not None:
-        header["checksum"] = checksum(header, tensors)
+    if sealed and "checksum" in header:
+        header["checksum"] = NO_CHECKSUM
+    contents = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contents, path, {"adaptntk": json.dumps(header, indent=1)})
+    if sealed and "checksum" in header:
+        write_checksum(path)
 
 
 def _edited(rng: Rng, folder: Path, name: str, sealed: bool) -> Story:
     header, tensors = _read(folder / name)
     path, value = blind.edit_entry(rng, header, ODD_VALUES)
     story = f"{'.'.join(map(str, path))} = {value}"
-    _write(folder / name, header, tensors, sealed and "checksum" in header)
+    _write(folder / name, header, tensors, sealed)
     ours = any(word in story for word in ("thresholds", "units", "written_by", "checksum"))
     return f"{story}{', sealed' if sealed else ''}", "either" if sealed or ours else "refused"
 

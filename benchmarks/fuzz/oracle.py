@@ -9,7 +9,6 @@ import re
 import shlex
 import signal
 import stat
-import sys
 import tempfile
 import threading
 import time
@@ -179,7 +178,8 @@ def _watched(number: int, case: Case) -> Iterator[None]:
         raise HangError
 
     def give_up() -> None:
-        sys.__stderr__.write(f"case {number} hangs and cannot be stopped: adaptntk {shlex.join(case.words)}\n")
+        said = f"case {number} hangs and cannot be stopped: adaptntk {shlex.join(case.words)}\n"
+        os.write(2, said.encode(errors="replace"))
         os._exit(1)
 
     last_resort = threading.Timer(2 * LONGEST, give_up)

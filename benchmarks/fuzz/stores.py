@@ -2,6 +2,7 @@
 
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.fuzz import blind
@@ -59,7 +60,7 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
     else:
         expected = "accepted"
     words = ["score", "water.ntk", "pool.xyz", "--store", "store", "-o", "out.xyz"]
-    check = functools.partial(_check, material.folder / "scored.xyz")
+    check: Callable[[Path], None] | None = functools.partial(_check, material.folder / "scored.xyz")
     if chance(rng, 0.3):
         words, check = ["select", "water.ntk", "pool.xyz", "-n", "2", "--store", "store", "-o", "out.xyz"], None
     return Case(f"store: {how} {name}", [*words, "--device", "cpu"], expected, ("store",), check, ("out.xyz", "store"))
