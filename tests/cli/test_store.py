@@ -31,6 +31,21 @@ def test_a_file_frame_by_frame_gives_the_same_results(ntk_file, files, tmp_path,
     assert len(ase.io.read(tmp_path / "d.xyz", ":")) == 30
 
 
+def test_only_what_must_be_computed_is_announced(ntk_file, files, parts, tmp_path):
+    write_structures(tmp_path / "some.xyz", parts["pool"][:10])
+
+    def said(pool):
+        options = ["-o", str(tmp_path / "scored.xyz"), "--store", str(tmp_path / "store")]
+        return CliRunner().invoke(app, ["score", str(ntk_file), str(pool), *options]).output
+
+    assert "energy gradients of 10 structures" in said(tmp_path / "some.xyz")
+    first, second = said(files["pool"]), said(files["pool"])
+    assert "energy gradients of 20 structures" in first
+    assert "10 of 30 structures are in the feature store" in first
+    assert "energy gradients of" not in second
+    assert "all 30 structures are in the feature store" in second
+
+
 def test_score_goes_on_after_a_kill(ntk_file, parts, tmp_path):
     pool = []
     rng = np.random.default_rng(0)

@@ -1,5 +1,8 @@
 import json
 import os
+import subprocess
+import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -9,7 +12,6 @@ from adaptntk.core.posterior import Posterior
 from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.features.store import FeatureStore
-from adaptntk.files import locked
 from tests.core.selection.rules import select
 
 IDENTITY = {"model": "a" * 64, "sketch": {"kind": "gaussian", "dim": 4, "seed": 0}}
@@ -84,6 +86,7 @@ def test_a_store_of_something_else_is_refused(store, tmp_path):
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(InputError, match="not a feature store, and not empty"):
         FeatureStore(tmp_path / "other", IDENTITY, 4)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
     (store.folder / "store.json").write_text("{")
     with pytest.raises(InputError, match="damaged"):
         reopen(store)
@@ -98,13 +101,109 @@ def test_a_newer_version_is_refused(store):
         reopen(store)
 
 
-def test_two_writers(store, blocks):
+def test_two_writers_take_in_what_the_other_has_added(store, blocks):
     second = reopen(store)
-    second.append(["e" * 64], blocks[:1])
+    second.append(["e" * 64, "d" * 64], blocks[:2])
+    store.append(["c" * 64, "d" * 64], blocks[2:4])
+    assert len(store) == len(reopen(store)) == 8
+    assert len(second) == 7
+    for each in (store, reopen(store)):
+        found = each.find(["e" * 64, "d" * 64, "c" * 64])
+        assert torch.equal(each.blocks(found)[:], blocks[:3])
+        each.check(np.arange(8))
+
+
+def test_a_store_that_somebody_has_cut_is_not_added_to(store, blocks):
+    os.truncate(store.folder / "index.bin", 36)
     with pytest.raises(InputError, match="another process has changed"):
         store.append(["d" * 64], blocks[:1])
-    with locked(second.folder), pytest.raises(InputError, match="another process is working there"):
+
+
+CREATOR = """
+import sys, time, torch
+from pathlib import Path
+from adaptntk.features.store import FeatureStore
+folder, name = Path(sys.argv[1]), int(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for trial in range(4):
+    store = FeatureStore(folder / str(trial), {"model": "a" * 64}, 4)
+    for number in range(5):
+        hashes = [f"{number:064x}", f"{1000 * name + number:064x}"]
+        missing = [digest for digest, place in zip(hashes, store.find(hashes)) if place < 0]
+        time.sleep(0.001)
+        store.append(missing, torch.full((len(missing), 1, 4), float(number), dtype=torch.float64))
+"""
+
+
+def test_creators_at_the_same_moment(tmp_path):
+    def start(name):
+        command = [sys.executable, "-c", CREATOR, str(tmp_path), str(name)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    creators = [start(name) for name in (1, 2, 3)]
+    assert all(creator.stdout.readline() == b"ready\n" for creator in creators)
+    for creator in creators:
+        creator.stdin.write(b"go\n")
+        creator.stdin.flush()
+    for creator in creators:
+        _, errors = creator.communicate(timeout=100)
+        assert creator.returncode == 0, errors.decode()
+    for trial in range(4):
+        store = FeatureStore(tmp_path / str(trial), {"model": "a" * 64}, 4)
+        assert len(store) == 5 + 3 * 5
+        for number in range(5):
+            hashes = [f"{value:064x}" for value in (number, *(1000 * name + number for name in (1, 2, 3)))]
+            assert (store.blocks(store.find(hashes))[:] == number).all()
+        store.check(np.arange(20))
+
+
+def test_a_file_that_has_become_shorter_gives_no_wrong_rows(store):
+    os.truncate(store.folder / "rows.bin", 2 * 64 + 10)
+    for numbers in ([2], [0, 2], [1, 2, 3], [4]):
+        with pytest.raises(InputError, match="shorter than its index says"):
+            store.read(np.array(numbers))
+    # Opened again it holds what is whole.
+    again = reopen(store)
+    assert len(again) == 2
+    again.check(np.arange(2))
+    (store.folder / "rows.bin").unlink()
+    with pytest.raises(InputError, match=r"cannot read .*rows\.bin: No such file"):
+        again.read(np.array([0]))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", "[" * 10**5, '{"dim": NaN}', '{"a": 1, "a": 1}', "\0", '{"dim": [[4]]}']
+)
+def test_garbage_for_a_description_is_one_line(store, text):
+    (store.folder / "store.json").write_text(text)
+    with pytest.raises((InputError, MismatchError)) as no:
         reopen(store)
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize("name", ["rows.bin", "index.bin", "store.json"])
+def test_folders_in_place_of_files_are_one_line(store, name):
+    (store.folder / name).unlink()
+    (store.folder / name).mkdir()
+    with pytest.raises(InputError, match=rf"cannot (use|read) .*{name}: Is a directory"):
+        reopen(store)
+
+
+def test_garbage_for_an_index_gives_no_wrong_rows(store, blocks):
+    path = store.folder / "index.bin"
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        flipped = bytearray(whole)
+        flipped[rng.integers(len(whole))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        again = reopen(store)
+        found = again.find(HASHES)
+        there = found >= 0
+        with suppress(InputError):
+            again.check(found[there])
+            assert torch.equal(again.blocks(found[there])[:], blocks[there])
 
 
 def test_rows_without_entries_of_a_killed_writer(store, blocks):

@@ -120,12 +120,25 @@ class FeatureMap(ABC):
         return None
 
     def announce(
-        self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True, beside: int = 0
+        self,
+        potential: Potential,
+        structures: Structures,
+        memory_budget: int,
+        kept: bool = True,
+        beside: int = 0,
+        standing_for: int | None = None,
     ) -> None:
-        """Say what the features will cost, and refuse what does not fit; ``beside`` are bytes held for other ends."""
+        """Say what the features will cost, and refuse what does not fit.
+
+        Args:
+            beside: bytes held for other ends.
+            standing_for: how many structures there are, if these are only some of them.
+        """
         estimate = self.estimate(potential, structures, memory_budget, kept)
         if estimate is not None:
-            estimate = replace(estimate, memory=estimate.memory + beside)
+            count = standing_for or len(structures)
+            seconds = estimate.seconds * count / len(structures)
+            estimate = replace(estimate, structures=count, seconds=seconds, memory=estimate.memory + beside)
             log.info("energy gradients of %s", estimate)
             estimate.check(memory_budget)
             if estimate.remark is not None:

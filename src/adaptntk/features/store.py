@@ -8,13 +8,15 @@ A store is a folder of three files:
 
 Both binary files only grow. A block counts once its index entry is there, and the blocks are on disk before their
 entries are written: whatever an interruption leaves behind is cut off when the store is opened again. Blocks are
-read when they are used, a part at a time, so a store may be larger than the memory.
+read when they are used, a part at a time, so a store may be larger than the memory. Several processes may use a store
+at once: whoever adds blocks holds its lock for that moment, and takes in what others have added before.
 """
 
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, chunks
 from adaptntk.errors import InputError, MismatchError
-from adaptntk.files import check_folder, locked, make_folder, write_atomically
+from adaptntk.files import check_folder, locked, read_record, shortened, sweep_temporaries, sync_folder, write_json
 
 VERSION = 1
 # What stores hold that were made before a structure could have several rows.
@@ -48,20 +50,23 @@ class FeatureStore:
         self, folder: str | Path, identity: Mapping[str, Any], width: int, rows: int = 1, asked: int = 1
     ) -> None:
         check_folder(folder)
-        self.folder = make_folder(folder)
+        self.folder = Path(folder)
+        self._refuse_strangers()
         self._rows, self._index = self.folder / "rows.bin", self.folder / "index.bin"
         self.width, self.height, self.asked = width, rows, asked
         header = {"format": "adaptntk features", "version": VERSION, "dim": width, "dtype": "float64", **identity}
-        self._check_header(json.loads(json.dumps({**_FIRST_STORES, "rows": rows, **header})))
         self._sizes = {self._rows: 8 * width * rows, self._index: _ENTRY.itemsize}
-        # Cut off what an interrupted process has written in part.
-        with locked(self.folder):
+        # Entries in parts, as they were added, until somebody looks for one.
+        self._parts = [np.zeros(0, dtype=_ENTRY)]
+        self._sorted: NDArray[np.int64] | None = None
+        with self._alone():
+            self._check_header(json.loads(json.dumps({**_FIRST_STORES, "rows": rows, **header})))
             for path in self._sizes:
                 path.touch()
+            sync_folder(self.folder)
+            # Cut off what an interrupted process has written in part.
             self._cut(min(path.stat().st_size // size for path, size in self._sizes.items()))
-        # Entries in parts, as they were added, until somebody looks for one.
-        self._parts = [np.fromfile(self._index, dtype=_ENTRY)]
-        self._sorted: NDArray[np.int64] | None = None
+            self._take_in()
 
     def __len__(self) -> int:
         return sum(len(part) for part in self._parts)
@@ -87,21 +92,20 @@ class FeatureStore:
         entries = np.zeros(len(hashes), dtype=_ENTRY)
         entries["hash"] = [bytes.fromhex(digest) for digest in hashes]
         entries["checksum"] = [zlib.crc32(block.tobytes()) for block in values]
-        with locked(self.folder):
-            if self._index.stat().st_size != len(self) * _ENTRY.itemsize:
-                raise InputError(f"{self.folder}: another process has changed the feature store; start again")
-            # Another process may have been killed between its rows and their entries.
-            self._cut(len(self))
-            for path, content in ((self._rows, values), (self._index, entries)):
+        with self._alone():
+            others = self._take_in()
+            # Another process may have been faster; to look is costly in a large store.
+            new = self.find(hashes) < 0 if others else np.ones(len(hashes), dtype=bool)
+            for path, content in ((self._rows, values[new]), (self._index, entries[new])):
                 try:
                     with path.open("ab") as file:
                         file.write(content.tobytes())
                         file.flush()
                         os.fsync(file.fileno())
-                except OSError as error:
+                except OSError:
                     self._cut(len(self))
-                    raise InputError(f"cannot write {path}: {error.strerror or error}") from None
-        self._parts.append(entries)
+                    raise
+        self._parts.append(entries[new])
         self._sorted = None
 
     def check(self, numbers: NDArray[np.int64]) -> None:
@@ -128,28 +132,74 @@ class FeatureStore:
         """Copies of blocks. Read, not mapped: pages of a mapped file count as memory, sixteen for each touched."""
         blocks = np.empty((len(numbers), self.height, self.width))
         borders = np.flatnonzero(np.diff(numbers) != 1) + 1
-        with self._rows.open("rb") as file:
-            # Runs of neighbouring blocks at once.
-            for run in np.split(np.arange(len(numbers)), borders) if len(numbers) else ():
-                file.seek(int(numbers[run[0]]) * self._sizes[self._rows])
-                file.readinto(blocks[run[0] : run[-1] + 1].data.cast("B"))
+        try:
+            with self._rows.open("rb") as file:
+                # Runs of neighbouring blocks at once.
+                for run in np.split(np.arange(len(numbers)), borders) if len(numbers) else ():
+                    file.seek(int(numbers[run[0]]) * self._sizes[self._rows])
+                    part = blocks[run[0] : run[-1] + 1].data.cast("B")
+                    if file.readinto(part) < len(part):
+                        raise InputError(f"{self._rows}: is shorter than its index says; start again to mend it")
+        except OSError as error:
+            raise InputError(f"cannot read {self._rows}: {error.strerror or error}") from None
         return blocks
+
+    @staticmethod
+    def held(folder: str | Path, hashes: Sequence[str]) -> NDArray[np.bool_]:
+        """Which structures a store seems to hold: a guess for estimates, without opening it."""
+        try:
+            known = np.fromfile(Path(folder) / "index.bin", dtype=_ENTRY)["hash"]
+        except OSError:
+            known = np.zeros(0, dtype="S32")
+        return np.isin(np.array([bytes.fromhex(digest) for digest in hashes], dtype="S32"), known)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Without other processes, and with errors of the system in one line."""
+        with locked(self.folder, wait=True):
+            try:
+                yield
+            except OSError as error:
+                where = error.filename or self.folder
+                raise InputError(f"cannot use {where}: {error.strerror or error}") from None
+
+    def _take_in(self) -> bool:
+        """Whether other processes have added entries, which we then know; what a killed one left is cut off.
+
+        The caller holds the lock.
+        """
+        count = self._index.stat().st_size // _ENTRY.itemsize
+        if count < len(self) or self._rows.stat().st_size < count * self._sizes[self._rows]:
+            raise InputError(f"{self.folder}: another process has changed the feature store; start again")
+        self._cut(count)
+        if count == len(self):
+            return False
+        self._parts.append(np.fromfile(self._index, dtype=_ENTRY, offset=len(self) * _ENTRY.itemsize))
+        self._sorted = None
+        return True
+
+    def _refuse_strangers(self) -> None:
+        """A folder with something in it is a store, or not ours. Hidden are the lock, and what a killed start left."""
+        try:
+            names = os.listdir(self.folder) if self.folder.exists() else []
+        except OSError as error:
+            raise InputError(f"cannot use {self.folder}: {error.strerror or error}") from None
+        # The description is the first of its files.
+        if "store.json" not in names and any(not name.startswith(".") for name in names):
+            raise InputError(f"{self.folder}: not a feature store, and not empty; choose another folder")
 
     def _check_header(self, header: dict[str, Any]) -> None:
         path = self.folder / "store.json"
         if not path.exists():
-            # An interrupted start leaves a temporary file behind, which is hidden.
-            if any(not path.name.startswith(".") for path in self.folder.iterdir()):
-                raise InputError(f"{self.folder}: not a feature store, and not empty; choose another folder")
-            write_atomically(path, lambda temporary: temporary.write_text(json.dumps(header, indent=1) + "\n"))
+            self._refuse_strangers()
+            sweep_temporaries(self.folder)
+            write_json(path, header)
             return
-        try:
-            found = _FIRST_STORES | json.loads(path.read_text())
-        except (OSError, ValueError):
-            raise InputError(f"{path}: not the description of a feature store, or damaged") from None
+        found = _FIRST_STORES | read_record(path, dict[str, Any])
         for key, value in header.items():
             if found.get(key) != value:
-                why = f"holds features of another kind: {key} is {found.get(key)} there and {value} here"
+                there = shortened(found.get(key), 80)
+                why = f"holds features of another kind: {key} is {there} there and {value} here"
                 raise MismatchError(f"{self.folder}: {why}; choose another folder")
 
     def _cut(self, count: int) -> None:

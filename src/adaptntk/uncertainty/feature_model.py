@@ -69,6 +69,19 @@ class FeatureModel:
         check_finite(blocks, name, numbers)
         return TensorBlocks(blocks, self.feature_map.asked)
 
+    def announce(
+        self, potential: Potential, structures: Structures, kept: bool = True, store: str | Path | None = None
+    ) -> None:
+        """Log what the features of these structures will take, but for those in a store; refuse what does not fit."""
+        if store is None:
+            self.feature_map.announce(potential, structures, self.memory_budget, kept)
+            return
+        missing = np.flatnonzero(~FeatureStore.held(store, structure_hashes(structures))).tolist()
+        if missing:
+            # So many are computed at a time; some from everywhere stand for all.
+            some = [structures[index] for index in missing[:: -(-len(missing) // STORE_STEP)]]
+            self.feature_map.announce(potential, some, self.memory_budget, kept=False, standing_for=len(missing))
+
     def extract_stored(
         self,
         potential: Potential,
@@ -85,7 +98,8 @@ class FeatureModel:
         store.check(numbers[numbers >= 0])
         # A structure that occurs twice is computed once.
         missing = sorted({hashes[i]: i for i in reversed(range(len(hashes))) if numbers[i] < 0}.values())
-        log.info("%d of %d structures are in the feature store", len(hashes) - len(missing), len(hashes))
+        held = f"{len(hashes) - len(missing)} of" if missing else "all"
+        log.info("%s %d structures are in the feature store", held, len(hashes))
         step = self._structures_at_once(STORE_STEP)
         for start in progress(range(0, len(missing), step), "energy gradients", -(-len(missing) // step)):
             part = missing[start : start + step]

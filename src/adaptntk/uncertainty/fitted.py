@@ -62,10 +62,13 @@ class Fitted:
         """Scores and predictions."""
         return self.method.assess(structures, batch_size, progress)
 
-    def announce(self, structures: Structures, kept: bool = True) -> None:
-        """Log what scoring these structures will take, and refuse what does not fit into memory."""
-        if (features := self.features) is not None:
-            features.feature_map.announce(self.potential, structures, features.memory_budget, kept)
+    def announce(self, structures: Structures, kept: bool = True, store: str | Path | None = None) -> None:
+        """Log what scoring these structures will take, and refuse what does not fit into memory.
+
+        ``kept``: all features are held at once. Those that a ``store`` has are not computed.
+        """
+        if self.features is not None:
+            self.features.announce(self.potential, structures, kept, store)
 
     def candidates(
         self, pool: Structures, name: str = "pool", store: str | Path | None = None, progress: Progress = silent

@@ -59,7 +59,7 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     fitted, name = settings.load(), str(settings.structures)
     fitted.check_store(settings.store)
     pool = settings.open(settings.structures, fitted)
-    fitted.announce(pool, kept=False)
+    fitted.announce(pool, kept=False, store=settings.store)
     scores = fitted.score(pool, name, settings.store, show.progress)
 
     def annotated() -> "Iterator[Atoms]":

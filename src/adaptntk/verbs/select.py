@@ -92,7 +92,7 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     _check_features(fitted, settings)
     pool = settings.open(settings.pool, fitted)
     constraints = _constraints(settings, fitted, pool)
-    fitted.announce(pool, kept=settings.store is None)
+    fitted.announce(pool, store=settings.store)
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
     batch = []
