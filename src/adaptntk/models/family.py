@@ -73,7 +73,11 @@ class Family(ABC):
 
     @abstractmethod
     def load(self, path: Path, device: torch.device, dtype: torch.dtype | None, head: str | None) -> Potential:
-        """The potential in a file, with ``dtype`` None as it is stored."""
+        """The potential in a file, with ``dtype`` None as it is stored; must run nothing of the file."""
+
+    def load_trusted(self, path: Path, device: torch.device, dtype: torch.dtype | None, head: str | None) -> Potential:
+        """The same for a file that the user trusts: code that it brings may be run."""
+        return self.load(path, device, dtype, head)
 
     def build(
         self, architecture: Any, reference: EnergyReference, structures: Sequence[Atoms], dtype: torch.dtype, seed: int

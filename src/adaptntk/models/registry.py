@@ -1,11 +1,12 @@
 """The families of networks by name, and one door for all model files."""
 
+import hashlib
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import torch
 
-from adaptntk.errors import InputError, ModelError
+from adaptntk.errors import InputError, MismatchError, ModelError
 from adaptntk.models.family import Family
 from adaptntk.models.mace.family import MACEFamily
 from adaptntk.models.protocol import Potential, choose_device
@@ -40,18 +41,38 @@ def choose_dtype(name: str) -> torch.dtype:
 
 
 def load_potential(
-    name: str | Path, device: str = "auto", dtype: str | None = None, head: str | None = None
+    name: str | Path,
+    device: str = "auto",
+    dtype: str | None = None,
+    head: str | None = None,
+    trust: bool = False,
+    sha256: str | None = None,
 ) -> Potential:
-    """Load a trained potential. Model files are often pickles, and loading one runs code: load only what you trust.
+    """Load a trained potential. Nothing of the file is run, unless you trust it.
 
     Args:
         name: a file, whose family is recognised, or ``family:file``.
         device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ...
         dtype: ``float32`` or ``float64``; as stored when not given.
         head: which head of a model that has several.
+        trust: take a file with classes or functions that are not known here. Whatever it names is run.
+        sha256: of the file, when it is known; another file is refused before anything of it is read.
     """
     family, path = _family_and_path(str(name))
-    return family.load(path, choose_device(device), None if dtype is None else choose_dtype(dtype), head)
+    if sha256 is not None and (found := file_hash(name)) != sha256:
+        raise MismatchError(f"{path}: another model than the one that is asked for: SHA-256 {sha256}, not {found}")
+    load = family.load_trusted if trust else family.load
+    return load(path, choose_device(device), None if dtype is None else choose_dtype(dtype), head)
+
+
+def file_hash(name: str | Path) -> str:
+    """SHA-256 of a model file."""
+    _, path = _family_and_path(str(name))
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _family_and_path(name: str) -> tuple[Family, Path]:

@@ -18,7 +18,7 @@ from adaptntk.errors import InputError, MismatchError
 from adaptntk.files import parse_json, write_atomically
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, parameter_count, parameters_hash
-from adaptntk.models.registry import load_potential
+from adaptntk.models.registry import file_hash, load_potential
 from adaptntk.uncertainty.file_header import (
     CALIBRATION,
     NO_CHECKSUM,
@@ -61,6 +61,7 @@ def load_fitted(
     device: str = "auto",
     memory_budget: int = DEFAULT_BUDGET,
     potential: Potential | None = None,
+    trust: bool = False,
 ) -> Fitted:
     """Read a file together with the networks it was fitted for; files of earlier formats as well.
 
@@ -68,13 +69,16 @@ def load_fitted(
         model: where the model is now; when not given, where it was when the file was written.
         device: where to put networks that are loaded here.
         potential: the model, already loaded.
+        trust: run code that ``model`` brings; only of a model that you name, not of one that the file names.
 
     Raises:
-        MismatchError: if a network is another one, with both hashes in the message.
+        MismatchError: if a network is another one, with both hashes in the message; nothing of it was read then.
     """
     path = Path(path)
+    if trust and model is None:
+        raise InputError(f"{path}: name the model that you trust with --model FILE; the file names another as it likes")
     _, about, tensors = _read(path)
-    networks = _networks(path, about, model, device, potential)
+    networks = _networks(path, about, None if model is None else str(model), device, potential, trust)
     held = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
     state = MethodState(networks, held, about["settings"], memory_budget)
     try:
@@ -138,17 +142,19 @@ def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
 
 
 def _networks(
-    path: Path, about: dict[str, Any], model: str | Path | None, device: str, potential: Potential | None
+    path: Path, about: dict[str, Any], model: str | None, device: str, potential: Potential | None, trust: bool
 ) -> tuple[Potential, ...]:
     found = []
     for number, network in enumerate(about["networks"]):
-        first = number == 0
+        first, expected = number == 0, network["sha256"]
+        what = "model" if first else f"network {number}"
         if first and potential is not None:
             loaded = potential
         else:
-            location = Path(model) if first and model is not None else _find_model(path, network["path"], first)
-            loaded = load_potential(location, device, about["dtype"], about["head"])
-        _check_hash(path, "model" if first else f"network {number}", network["sha256"], loaded.fingerprint)
+            location = model if first and model is not None else str(_find_model(path, network["path"], first))
+            _check_hash(path, what, expected, file_hash(location))  # before anything of it is interpreted
+            loaded = load_potential(location, device, about["dtype"], about["head"], trust and first)
+        _check_hash(path, what, expected, loaded.fingerprint)
         found.append(loaded)
     if (expected := about["parameters_sha256"]) is not None:
         _check_hash(path, "parameter list", expected, parameters_hash(found[0]))

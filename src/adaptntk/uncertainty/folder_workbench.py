@@ -37,6 +37,7 @@ class FolderWorkbench(Workbench):
         recipe: how they are trained.
         given: files of networks that are trained already, by name: ``member-0``, ``member-1``, ...
         dtype, head: how those are used; as they are stored by default.
+        trust: run code that those bring, see `load_potential`.
         keep_snapshots: of the model itself, if its rate is constant, for `snapshots`: they take space.
     """
 
@@ -47,6 +48,7 @@ class FolderWorkbench(Workbench):
     given: Mapping[str, Path] = field(default_factory=dict)
     dtype: str | None = None
     head: str | None = None
+    trust: bool = False
     keep_snapshots: bool = True
     used: set[str] = field(default_factory=set, init=False)
     seconds_in_training: float = field(default=0.0, init=False)
@@ -60,7 +62,7 @@ class FolderWorkbench(Workbench):
             keep = number == 0 and not self.recipe.cosine and self.keep_snapshots
             # A thousand members of one seed come before the first of the next.
             path = self._trained(name, self.recipe, 1000 * self.seed + number, SNAPSHOT_SHARE * keep)
-            how = (self.dtype, self.head) if name in self.given else ()
+            how = (self.dtype, self.head, self.trust) if name in self.given else ()
             self._loaded[name] = load_potential(path, self.device, *how)
         return self._loaded[name]
 

@@ -39,7 +39,7 @@ OTHER_OPTIONS = ("options", "members", "work", "preset", "epochs")
 class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     """A model, the structures that say what it knows and how good it is, and the method."""
 
-    model: Path = argument("A trained MACE .model file (a pickle: trust its origin).")
+    model: Path = argument("A trained MACE .model file.")
     train: Path = option("The structures the model was trained on.")
     valid: Path = option("Labelled structures for ridge and calibration.")
     output: Path = option("The .ntk file to write.", short="-o")
@@ -81,6 +81,7 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     )
     dtype: str | None = option("float32 or float64; as stored by default.", None)
     head: str | None = option("Head of a multi-head model.", None)
+    trust_model: bool = option("Run code that the model files bring, which is refused otherwise.", False)
     executor: str = option("Where members of an ensemble are trained: serial, local (side by side) or dask.", "serial")
 
     def check_given(self, given: Iterable[str]) -> None:
@@ -197,6 +198,7 @@ def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[At
         given={f"member-{number}": path for number, path in enumerate((settings.model, *settings.members))},
         dtype=settings.dtype,
         head=settings.head,
+        trust=settings.trust_model,
     )
     return bench, None if settings.calibration is None else settings.read(settings.calibration)
 

@@ -70,12 +70,13 @@ class FittedFile(LabelNames, Device, Memory):
 
     ntk: Path = argument("The .ntk file that adaptntk fit wrote.")
     model: Path | None = option("The model, when it is not where it was when the .ntk file was written.", None)
+    trust_model: bool = option("Run code that the file of --model brings, which is refused otherwise.", False)
 
     def load(self) -> "Fitted":
         """The uncertainty with its model."""
         from adaptntk.uncertainty.file import load_fitted
 
-        return load_fitted(self.ntk, self.model, self.device, self.memory_budget)
+        return load_fitted(self.ntk, self.model, self.device, self.memory_budget, trust=self.trust_model)
 
     def open(self, path: Path, fitted: "Fitted", labelled: bool = False) -> "Sequence[Atoms]":
         """Structures that the model can evaluate; a large file is read again a frame at a time, when it is needed."""

@@ -39,7 +39,10 @@ NETWORKS = {
 
 @cache
 def network(name: str, dtype: torch.dtype = torch.float64) -> torch.nn.Module:
-    options = NETWORKS[name]
+    return build(NETWORKS[name], dtype)
+
+
+def build(options: dict, dtype: torch.dtype = torch.float64, kind=modules.ScaleShiftMACE) -> torch.nn.Module:
     heads = options.get("heads", ["Default"])
     settings = {
         "r_max": 4.0,
@@ -58,15 +61,15 @@ def network(name: str, dtype: torch.dtype = torch.float64) -> torch.nn.Module:
         "correlation": 2,
         "gate": torch.nn.functional.silu,
         "radial_MLP": [8],
-        "atomic_inter_scale": [1.3] * len(heads),
-        "atomic_inter_shift": [0.2] * len(heads),
     }
+    if kind is modules.ScaleShiftMACE:
+        settings |= {"atomic_inter_scale": [1.3] * len(heads), "atomic_inter_shift": [0.2] * len(heads)}
     default = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with quiet(), torch.random.fork_rng():
             torch.manual_seed(0)
-            module = modules.ScaleShiftMACE(**(settings | options))
+            module = kind(**(settings | options))
             for parameter in module.parameters():  # biases begin at zero
                 parameter.data += 0.1 * torch.randn_like(parameter) * parameter.requires_grad
             return module

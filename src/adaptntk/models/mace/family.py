@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -41,7 +41,8 @@ SMALL = MACEArchitecture("16x0e + 16x1o", max_ell=2, correlation=2, cutoff=5.0, 
 class MACEFamily(Family):
     """Stock MACE networks, as ``mace_run_train`` and `adaptntk.train` write them.
 
-    A ``.model`` file is a Python pickle: loading one runs code from it, so load only files whose origin you trust.
+    A ``.model`` file is a Python pickle. It is read without running anything of it (``unpickling.py``), unless the user
+    trusts it.
     """
 
     name = "mace"
@@ -52,17 +53,10 @@ class MACEFamily(Family):
         return path.suffix == ".model" or _is_pickle_of_mace(path)
 
     def load(self, path: Path, device: torch.device, dtype: torch.dtype | None, head: str | None) -> Potential:
-        from adaptntk.models.mace.potential import MACEPotential
+        return _load(_read_safely, path, device, dtype, head)
 
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
-        module = _unpickle(path, content)
-        name = type(module).__name__
-        if name not in ("MACE", "ScaleShiftMACE"):
-            raise ModelError(f"{path}: holds a {name}, which is not supported: expected MACE or ScaleShiftMACE")
-        return MACEPotential(module.to(device, dtype), hashlib.sha256(content).hexdigest(), str(path), head)
+    def load_trusted(self, path: Path, device: torch.device, dtype: torch.dtype | None, head: str | None) -> Potential:
+        return _load(_read_trusting, path, device, dtype, head)
 
     def build(
         self, architecture: Any, reference: EnergyReference, structures: Sequence[Atoms], dtype: torch.dtype, seed: int
@@ -78,15 +72,48 @@ def _is_pickle_of_mace(path: Path) -> bool:
     """Whether torch wrote the file and it names MACE's classes; looked at without running anything of it."""
     try:
         with zipfile.ZipFile(path) as archive:
-            pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            return any(b"mace" in archive.read(name) for name in pickles)
-    except (OSError, zipfile.BadZipFile):
+            pickles = [entry for entry in archive.infolist() if entry.filename.endswith("/data.pkl")]
+            # Torch does not compress them; who does may want to fill the memory.
+            stored = [entry for entry in pickles if entry.compress_type == zipfile.ZIP_STORED]
+            return any(b"mace" in archive.read(entry) for entry in stored)
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile):
         return False
 
 
-def _unpickle(path: Path, content: bytes) -> torch.nn.Module:
+def _load(read: Callable[[Path, bytes], Any], path: Path, device: torch.device, *how: Any) -> Potential:
+    from adaptntk.models.mace.potential import MACEPotential
+
+    dtype, head = how
     try:
-        module = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
+        content = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read ({error.strerror})") from None
+    module = _unpickled(read, path, content)
+    name = type(module).__name__
+    if name not in ("MACE", "ScaleShiftMACE"):
+        raise ModelError(f"{path}: holds a {name}, which is not supported: expected MACE or ScaleShiftMACE")
+    return MACEPotential(module.to(device, dtype), hashlib.sha256(content).hexdigest(), str(path), head)
+
+
+def _read_safely(path: Path, content: bytes) -> Any:
+    from adaptntk.models.mace.unpickling import UnsafeModelError, read_network
+
+    try:
+        return read_network(content)
+    except UnsafeModelError as error:
+        cure = "nothing was run; if you trust whoever made it, pass --trust-model (in Python trust=True)"
+        raise ModelError(f"{path}: {error}; {cure}") from None
+
+
+def _read_trusting(path: Path, content: bytes) -> Any:
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
+
+
+def _unpickled(read: Callable[[Path, bytes], Any], path: Path, content: bytes) -> torch.nn.Module:
+    try:
+        module = read(path, content)
+    except ModelError:
+        raise
     except (ImportError, AttributeError) as error:
         raise ModelError(f"{path}: needs a Python package or version that is missing here ({error})") from None
     except Exception as error:  # unpickling raises whatever the bytes lead it to
