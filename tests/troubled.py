@@ -19,14 +19,19 @@ class Troubled(TBLite):
         seconds: a calculation takes at least so long.
         trouble: ``fail``, ``hang``, ``crash``, ``nan`` or ``huge``; several with commas between them take turns.
         share: of the structures that are in trouble.
+        down: while this file exists nothing works; if it holds a hash, that structure.
     """
 
-    def __init__(self, log="", seconds=0.0, trouble="fail", share=0.0, **kwargs):
+    def __init__(self, log="", seconds=0.0, trouble="fail", share=0.0, down="", **kwargs):
         super().__init__(method="GFN2-xTB", verbosity=0, cache_api=False, **kwargs)
-        self.log, self.seconds, self.trouble, self.share = log, seconds, trouble, share
+        self.log, self.seconds, self.trouble, self.share, self.down = log, seconds, trouble, share, down
 
     def calculate(self, atoms=None, properties=None, system_changes=()):
         self.reset()
+        if self.down and os.path.exists(self.down):
+            with open(self.down) as file:
+                if file.read() in ("", structure_hash(atoms)):
+                    raise CalculationFailed("no licence")
         super().calculate(atoms, properties or ["energy"], ["positions", "numbers"])
         identity = structure_hash(atoms)
         if int(identity[:8], 16) / 16**8 < self.share:

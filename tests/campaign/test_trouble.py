@@ -15,6 +15,8 @@ import pytest
 
 from adaptntk.campaign.config import Overrides
 from adaptntk.campaign.loop import run_campaign
+from adaptntk.campaign.steps.label import LabelerError
+from adaptntk.data.structures import read_structures, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import locked
 from tests.campaign.conftest import outcome, write_config
@@ -117,9 +119,87 @@ def test_a_labeler_in_trouble_costs_replacements_only(tmp_path):
     }
 
 
-def test_nothing_can_be_labelled(tmp_path):
-    with pytest.raises(InputError, match=r"too few first structures .*quarantine for why"):
-        run_campaign(write_config(tmp_path, label=troubled(share=1.0)))
+@pytest.mark.parametrize("execution", [{"executor": "serial"}, {"executor": "local", "workers": 2}])
+def test_a_labeler_that_is_down_from_the_start(execution, tmp_path):
+    """Three failures are enough; once it is mended, the campaign is that of a labeler that always worked."""
+    down = tmp_path / "down"
+    down.touch()
+    config = write_config(tmp_path, label=troubled(down=str(down)), stop={"rounds": 1}, execution=execution)
+    with pytest.raises(
+        LabelerError, match=r"failed 3 times in a row \(last: .*no licence.*\): paused; mend it .*--resume"
+    ):
+        run_campaign(config)
+    run = tmp_path / "runs" / "water"
+    assert not list((run / "quarantine").iterdir())
+    assert not list((run / "labels").glob("*.xyz"))
+    if execution["executor"] == "serial":
+        down.unlink()
+        run_campaign(config, resume=True)
+        assert outcome(run)["quarantine"] == []
+        assert [s["labels_spent"] for s in outcome(run)["rounds"]] == [22, 28]
+
+
+def test_a_labeler_that_goes_down_and_what_is_tried_again(reference, tmp_path):
+    config, run = copy_of(reference, tmp_path)
+    shutil.rmtree(run / "rounds" / "02")
+    for label in (run / "labels").glob("*.xyz"):
+        if "round=2" in label.read_text():
+            label.unlink()
+    (run / "ledger.csv").unlink()
+    about = json.loads((run / "run.json").read_text())
+    down = tmp_path / "down"
+    down.touch()
+    label = troubled(down=str(down)) | {"pause_after": 5}
+    about["config"]["label"].update(label)
+    (run / "run.json").write_text(json.dumps(about))
+    config = write_config(tmp_path, label=label, stop={"rounds": 2})
+    with pytest.raises(LabelerError, match="failed 5 times in a row"):
+        run_campaign(config, resume=True)
+    assert not list((run / "quarantine").iterdir())
+    # One structure is its own trouble: the others are labelled, it stays in quarantine until asked for again.
+    down.write_text(structure_hash(read_structures(run / "rounds" / "02" / "random.xyz", own=True)[0]))
+    run_campaign(config, resume=True)
+    assert len(outcome(run)["quarantine"]) == 1
+    assert len(outcome(run)["labels"]) == 34
+    down.unlink()
+    with pytest.raises(InputError, match="belongs to --resume"):
+        run_campaign(config, retry_failed=True)
+    run_campaign(config, resume=True, retry_failed=True)
+    assert outcome(run)["quarantine"] == []
+
+
+def test_the_documented_command_works_beside_the_campaign(tmp_path):
+    folder = tmp_path / "my campaign"
+    folder.mkdir()
+    (folder / "label.py").write_text(COMMAND)
+    (folder / "strength.txt").write_text("5.0")
+    words = f"{sys.executable} label.py {{input}} {{output}}"
+    config = write_config(folder, label={"kind": "command", "settings": {"command": words}}, stop={"rounds": 1})
+    made = subprocess.run(
+        [sys.executable, "-m", "adaptntk", "run", "my campaign/campaign.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+    assert len(list((folder / "runs" / "water" / "labels").glob("*.xyz"))) == 28
+    # Each label was computed in a folder of its own: nothing is left here.
+    assert sorted(path.name for path in folder.iterdir()) == [config.name, "label.py", "runs", "strength.txt"]
+
+
+COMMAND = """
+import pathlib, sys
+strength = float(pathlib.Path(__file__).with_name("strength.txt").read_text())
+count, comment, *lines = pathlib.Path(sys.argv[1]).read_text().splitlines()
+pathlib.Path("scratch").write_text("anything")
+rows, energy = [], 0.0
+for line in lines:
+    place = [float(word) for word in line.split()[1:4]]
+    energy += strength * sum(x * x for x in place) / 2
+    rows.append(" ".join([line, *(f"{-strength * x:.8f}" for x in place)]))
+comment = f'Properties=species:S:1:pos:R:3:REF_forces:R:3 REF_energy={energy} pbc="F F F"'
+pathlib.Path(sys.argv[2]).write_text("\\n".join([count, comment, *rows]) + "\\n")
+"""
 
 
 @pytest.mark.long

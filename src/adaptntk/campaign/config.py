@@ -23,7 +23,7 @@ from adaptntk.md.watch import Watch
 from adaptntk.training.recipe import PRESETS, Recipe, find_preset
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
-CHANGEABLE = ("stop", "execution")
+CHANGEABLE = ("stop", "execution", "label.time_limit", "label.attempts", "label.pause_after", "label.folder")
 LONGEST_NAME = 100  # bytes
 MOST_ENTRIES = 10_000
 
@@ -167,6 +167,16 @@ class Label(Section):
         0.5, ge=0, description="Atoms nearer than this fraction of their covalent radii are not calculated."
     )
     largest_force: float = Field(100.0, gt=0, description="A label with a larger force is not believed, eV/Å.")
+    pause_after: int = Field(
+        10,
+        ge=1,
+        description="Failures in a row after which the campaign pauses (3 before the first label).",
+    )
+    folder: File = Field(
+        Path("."),
+        validate_default=True,
+        description="Where its programs and modules are, from the folder of this file.",
+    )
 
     def check(self) -> None:
         complete = self.kind != "dataset" or "file" in self.settings
@@ -174,7 +184,8 @@ class Label(Section):
 
     @property
     def spec(self) -> LabelerSpec:
-        return LabelerSpec(self.kind, self.settings, self.time_limit, self.attempts, self.closest, self.largest_force)
+        limits = self.time_limit, self.attempts, self.closest, self.largest_force
+        return LabelerSpec(self.kind, self.settings, *limits, folder=str(self.folder))
 
 
 class Train(Section):
@@ -263,7 +274,9 @@ class Campaign(Section):
 
     def identity(self) -> dict[str, Any]:
         """What the results depend on."""
-        content = self.model_dump(mode="json", exclude=set(CHANGEABLE) | {"output"})
+        content = self.model_dump(mode="json", exclude={"output"})
+        for section, _, field in (name.partition(".") for name in CHANGEABLE):
+            (content[section] if field else content).pop(field or section)
         # Runs of before wrote the default down.
         content["uncertainty"]["alpha"] = self.uncertainty.alpha or PRIOR_ALPHA
         return content
@@ -362,7 +375,12 @@ def template() -> str:
 
 
 def _line(name: str, value: Any, description: str | None) -> str:
-    shown = yaml.safe_dump(value, default_flow_style=True).split("\n")[0].removesuffix("...").strip()
+    shown = (
+        yaml.safe_dump(str(value) if isinstance(value, Path) else value, default_flow_style=True)
+        .split("\n")[0]
+        .removesuffix("...")
+        .strip()
+    )
     return f"{name}: {shown}  # {description}"
 
 

@@ -38,6 +38,7 @@ def run_campaign(
     overrides: Overrides = NO_OVERRIDES,
     progress: Progress = silent,
     on_round: OnRound = lambda summary: None,
+    retry_failed: bool = False,
 ) -> tuple[Path, Verdict]:
     """``adaptntk run``: run a campaign to its verdict; the run directory and the verdict are returned.
 
@@ -49,11 +50,15 @@ def run_campaign(
         resume: go on in a run directory that exists.
         overrides: where it runs and where it writes, instead of what the file says.
         on_round: called with the summary of each round that is complete.
+        retry_failed: empty the quarantine first: structures that could not be labelled may be tried again.
     """
+    require(resume or not retry_failed, "--retry-failed belongs to --resume: it tries what failed before")
     config = overrides.applied_to(read_config(config_file))
     check_spec(config.label.spec)
     check_executor(config.execution.executor, config.execution.scheduler)
     with _open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
+        if retry_failed:
+            run.files.empty_quarantine()
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:
             verdict = _loop(Driver(run, config, pool, progress), on_round)
@@ -98,7 +103,7 @@ def _check_same(run: RunDirectory, config: Campaign, inputs: dict[str, str]) -> 
     require(
         not changed,
         f"{run.path}: the configuration was changed since the run began ({', '.join(changed)}); only "
-        f"{' and '.join(CHANGEABLE)} may change: undo it, or choose another output",
+        f"{', '.join(CHANGEABLE)} may change: undo it, or choose another output",
     )
     for field, file in config.input_files().items():
         same = inputs[field] == about.inputs.get(field)

@@ -37,6 +37,7 @@ class LabelerSpec:
         attempts: how often a structure is tried that fails; one that exceeds the time limit is not tried again.
         closest: atoms nearer than this fraction of the sum of their covalent radii are not calculated.
         largest_force: a label with a larger force on an atom, eV/Å, is not believed.
+        folder: where modules, and files that a command names, are looked for besides the current folder.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class LabelerSpec:
     attempts: int = 2
     closest: float = 0.5
     largest_force: float = 100.0
+    folder: str | None = None
 
 
 def check_geometry(atoms: Atoms, spec: LabelerSpec) -> None:

@@ -42,6 +42,11 @@ class RecordFile(Generic[Kind]):
         """None where it is not there yet."""
         return self.get() if self.path.exists() else None
 
+    def remove(self) -> None:
+        """With the structures beside it, which mean nothing without it."""
+        self.path.unlink(missing_ok=True)
+        self.structures.unlink(missing_ok=True)
+
     def write(self, record: Kind) -> None:
         def entries(items: list[tuple[str, Any]]) -> dict[str, Any]:
             return {key: value for key, value in items if value is not None or key not in OPTIONAL}
@@ -145,6 +150,11 @@ class LabelFiles:
 
     def all_failures(self) -> list[Path]:
         return sorted(self.quarantine.glob("[!.]*.json"))
+
+    def empty_quarantine(self) -> None:
+        """What could not be labelled may be tried again."""
+        for path in self.all_failures():
+            self.failure(path.stem).remove()
 
     def settled(self) -> set[str]:
         """Hashes of all structures that were labelled or could not be."""

@@ -29,8 +29,11 @@ def check_kind(kind: str) -> str:
 def build_labeler(spec: LabelerSpec) -> Labeler:
     """The labeler that a specification describes."""
     kind = check_kind(spec.kind)
+    if spec.folder is not None and spec.folder not in sys.path:
+        sys.path.append(spec.folder)
+    place = {"folder": spec.folder} if kind == "command" else {}
     try:
-        labeler: Labeler = import_name(LABELERS.get(kind, kind))(**spec.settings)
+        labeler: Labeler = import_name(LABELERS.get(kind, kind))(**place, **spec.settings)
     except TypeError as error:
         raise InputError(f"the labeler {kind} cannot be built: {error}") from None
     return labeler

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 class RunSettings(CampaignFile, Workers):
     resume: bool = option("Go on with a campaign that was begun.", False)
+    retry_failed: bool = option("With --resume: try again what could not be labelled.", False)
     output: Path | None = option("The run directory, instead of the file's.", None, short="-o")
     executor: str | None = option("serial, local or dask, instead of the file's.", None)
     device: str | None = option("auto, cpu, cuda, cuda:1, ..., instead of the file's.", None)
@@ -35,8 +36,8 @@ def run(settings: RunSettings, show: Show) -> RunReport:
     from adaptntk.campaign.loop import run_campaign
 
     instead = Overrides(settings.executor, settings.workers, settings.scheduler, settings.device, settings.output)
-    ended = run_campaign(settings.config, settings.resume, instead, show.progress, lambda s: show.line(round_line(s)))
-    return RunReport(*ended)
+    how = settings.resume, instead, show.progress, lambda s: show.line(round_line(s)), settings.retry_failed
+    return RunReport(*run_campaign(settings.config, *how))
 
 
 def round_line(summary: "RoundSummary") -> str:

@@ -4,7 +4,7 @@ from ase import Atoms
 
 from adaptntk.campaign.layout import ROLES, RoundDirectory, read_own
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
-from adaptntk.campaign.steps.label import label_random
+from adaptntk.campaign.steps.label import label_random, retried_after_a_pause
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
 from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.data.xtb_md import build_molecule
@@ -24,8 +24,9 @@ def begin(driver: Driver, here: RoundDirectory) -> None:
         count = SPARE * sum(max(0, number) for number in missing.values())
         write_structures(here.random, _near_the_start(driver, count))
     supply = iter(read_own(here.random))
-    for role in ROLES:
-        label_random(driver, Origin(round=0, role=role, chosen_by="start", number=0), wanted[role], supply)
+    with retried_after_a_pause(driver, here):
+        for role in ROLES:
+            label_random(driver, Origin(round=0, role=role, chosen_by="start", number=0), wanted[role], supply)
     had = {role: len(run.labelled(role)) for role in ROLES}
     enough = had["train"] >= 2 and had["valid"] >= MINIMUM_STRUCTURES and had["holdout"] >= 2
     message = f"too few first structures could be labelled to begin with ({had})"

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from adaptntk.campaign.config import Campaign
 from adaptntk.campaign.layout import RoundDirectory, RunDirectory
 from adaptntk.data.structures import read_structures, structure_hash
 from adaptntk.execution import run_limited
-from adaptntk.labelers.process import Request, label_structure
+from adaptntk.labelers.process import Request
 from adaptntk.progress import Progress, silent
 
 # Structures from which the random labels are drawn, for each one wanted: what fails is replaced.
@@ -31,6 +31,7 @@ class Driver:
     config: Campaign
     executor: Executor
     progress: Progress = silent
+    streak: list[Request] = field(default_factory=list)  # what could not be labelled since the last label
 
     def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """One piece of work."""
@@ -39,12 +40,6 @@ class Driver:
     def map(self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]], what: str) -> list[Any]:
         """Many, side by side; results in the order of the jobs."""
         return self._finish([self._submit(function, *arguments) for arguments in jobs], what)
-
-    def label(self, frames: Sequence[Atoms]) -> None:
-        """Label structures, or put them into quarantine; those that are settled cost nothing."""
-        requests = [Request(self.config.label.spec, atoms, self.run.path) for atoms in frames]
-        waiting = [request for request in requests if not request.settled]
-        self._finish([self.executor.submit(label_structure, request) for request in waiting], "labels")
 
     def seed(self, number: int, what: int) -> int:
         """Another seed for everything that is random."""

@@ -3,8 +3,11 @@
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +22,10 @@ from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import sequential_variances
 from adaptntk.core.selection.problem import Constraints, Problem
 from adaptntk.core.selection.registry import select
+from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.structures import structure_hash
+from adaptntk.errors import AdaptNTKError
+from adaptntk.labelers.process import Request, label_structure
 from adaptntk.labelers.record import GIVEN, Origin, Role
 
 log = logging.getLogger(__name__)
@@ -28,6 +34,8 @@ DRAWN_AT_RANDOM: tuple[Role, ...] = ("valid", "holdout")
 # Structures whose features are computed in one job: the same for every executor, because rows differ in their last
 # digits with the structures they are computed beside.
 SHARD = 128
+# Failures before the first label after which a campaign pauses.
+FIRST_FAILURES = 3
 
 
 def label_round(driver: Driver, here: RoundDirectory, features: np.ndarray | None = None) -> None:
@@ -35,7 +43,7 @@ def label_round(driver: Driver, here: RoundDirectory, features: np.ndarray | Non
 
     ``features`` are those of the candidates, where they are known already.
     """
-    with timed(here) as step:
+    with retried_after_a_pause(driver, here), timed(here) as step:
         supply = iter(read_own(here.random))
         with step("label"):
             for role in DRAWN_AT_RANDOM:
@@ -44,6 +52,77 @@ def label_round(driver: Driver, here: RoundDirectory, features: np.ndarray | Non
         pool = read_own(here.pool)
         if pool:
             _label_picks(driver, here, pool, step, features)
+
+
+class LabelerError(AdaptNTKError):
+    """So many labels failed in a row that it cannot be the structures."""
+
+
+@contextmanager
+def retried_after_a_pause(driver: Driver, here: RoundDirectory) -> Iterator[None]:
+    """Structures that failed while the labeler was down stay out of quarantine, and are asked for again."""
+    try:
+        yield
+    except LabelerError:
+        failed = {structure_hash(request.atoms) for request in driver.streak}
+        waves = (here.picks.read() or Picks()).waves
+        # Picks that took the place of others because of it are not wanted any more.
+        while waves and all(pick.hash in failed for pick in waves[-1].picks):
+            waves = waves[:-1]
+        if here.picks.path.exists():
+            here.picks.write(Picks(waves))
+        for request in driver.streak:
+            request.failure.remove()
+        raise
+
+
+def label_structures(driver: Driver, frames: Sequence[Atoms]) -> None:
+    """Label structures, or put them into quarantine; those that are settled cost nothing.
+
+    Pauses the campaign when failures in a row say that something is wrong with the labeler: a few of the first labels,
+    or more of the later ones.
+    """
+    spec = driver.config.label.spec
+    requests = [Request(spec, atoms, driver.run.path) for atoms in frames]
+    while waiting := [request for request in requests if not request.settled]:
+        proven = any(record.chosen_by != GIVEN for record in driver.run.label_records())
+        limit = driver.config.label.pause_after if proven else min(FIRST_FAILURES, driver.config.label.pause_after)
+        futures: dict[Future[Any], Request] = {}
+        # Until one has worked each is tried alone: a labeler that is down shall not be asked a hundred times.
+        work = _labelled(driver, waiting if proven else waiting[:1], futures)
+        for request in driver.progress(work, "labels", len(waiting)):
+            _count(driver, request)
+            if len(driver.streak) >= limit:
+                break
+        # What has not begun may stay so; what has may yet show that the labeler is well.
+        for future in [future for future in futures if not future.cancel()]:
+            future.result()
+            _count(driver, futures[future])
+        if len(driver.streak) >= limit:
+            last = driver.streak[-1].failure.get().attempts[-1].error
+            raise LabelerError(
+                f"the labeler failed {len(driver.streak)} times in a row (last: {last}): paused; mend it and go on "
+                "with adaptntk run --resume, which tries these structures again"
+            )
+
+
+def _labelled(driver: Driver, requests: Sequence[Request], futures: dict[Future[Any], Request]) -> Iterator[Request]:
+    """Each request once it is settled; those under way stand in ``futures``."""
+    for request in requests:
+        futures[driver.executor.submit(label_structure, request)] = request
+        for future in [future for future in futures if future.done()]:  # at once, in this process
+            future.result()
+            yield futures.pop(future)
+    for future in as_completed(list(futures)):
+        future.result()
+        yield futures.pop(future)
+
+
+def _count(driver: Driver, request: Request) -> None:
+    if request.label_file.exists():
+        driver.streak.clear()
+    elif fused_atoms(request.atoms, request.spec.closest) is None:  # else nobody was asked
+        driver.streak.append(request)
 
 
 def label_random(driver: Driver, origin: Origin, wanted: int, supply: Iterator[Atoms]) -> None:
@@ -56,7 +135,7 @@ def label_random(driver: Driver, origin: Origin, wanted: int, supply: Iterator[A
         if not part:
             log.warning("round %d: only %d of %d %s labels could be had", origin.round, done, wanted, origin.role)
             return
-        driver.label(part)
+        label_structures(driver, part)
         done += sum(driver.run.files.label(atoms.info["hash"]).exists() for atoms in part)
 
 
@@ -70,7 +149,9 @@ def _label_picks(
     while True:
         for wave in picks.waves:
             with step("label"):
-                driver.label([_asked_for(pool[place[pick.hash]], pick, driver, here) for pick in wave.picks])
+                label_structures(
+                    driver, [_asked_for(pool[place[pick.hash]], pick, driver, here) for pick in wave.picks]
+                )
         labelled = [place[pick.hash] for pick in picks.all if files.label(pick.hash).exists()]
         settled = files.settled() | {pick.hash for pick in picks.all}
         excluded = [identity in settled for identity in hashes]
