@@ -9,7 +9,7 @@ SOURCE = Path(adaptntk.__file__).parent
 
 # A room may import from the rooms of earlier rows, and from itself.
 ROWS = [
-    {"version", "errors", "memory", "progress"},
+    {"version", "errors", "memory", "progress", "representation"},
     {"files", "execution"},
     {"core"},
     {"data"},

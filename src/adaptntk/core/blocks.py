@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.errors import InputError
+from adaptntk.representation import short_repr
 
 # Rows are worked on in parts of about so many bytes: few enough to stay in the processor's cache.
 _CHUNK_BYTES = 4 * 2**20
@@ -36,6 +37,7 @@ class Blocks(Protocol):
         """The blocks of a range, or of a list of numbers: (structures, rows, width)."""
 
 
+@short_repr
 @dataclass(frozen=True)
 class TensorBlocks(Blocks):
     """Blocks in memory."""

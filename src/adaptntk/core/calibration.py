@@ -9,6 +9,7 @@ from scipy import optimize
 
 from adaptntk.core.metrics import Array
 from adaptntk.errors import InputError
+from adaptntk.representation import short_repr
 
 REPORTED_COVERAGES = (0.8, 0.9, 0.95)
 # Sigmas that differ by less than this part of themselves are one.
@@ -87,6 +88,7 @@ def check_calibration_size(structures: int) -> None:
         raise InputError(f"calibration needs {least}, not {structures}")
 
 
+@short_repr
 @dataclass(frozen=True)
 class Calibration:
     """All that turns scores into statements, fitted on labelled structures outside the training set.

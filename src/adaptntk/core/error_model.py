@@ -10,6 +10,7 @@ from scipy import optimize
 
 from adaptntk.core.metrics import Array
 from adaptntk.errors import InputError
+from adaptntk.representation import short_repr
 
 Flags = NDArray[np.bool_]
 
@@ -18,6 +19,7 @@ RIDGES = (0.001, 0.01, 0.1, 1.0)
 FOLDS = 5
 
 
+@short_repr
 @dataclass(frozen=True)
 class LogErrorRegression:
     """``log e = intercept + sum_j w_j (c_j - mean_j) / spread_j``.

@@ -19,11 +19,13 @@ from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, all_rows, as_blocks, asked_rows, sum_over_asked
 from adaptntk.errors import IndefiniteMatrixError, InputError
+from adaptntk.representation import short_repr
 
 # Wide float32 rows are converted to float64 this many columns at a time.
 _COLUMN_BLOCK = 2**16
 
 
+@short_repr
 @dataclass(frozen=True)
 class Posterior:
     """Primal form: ``C = F + lam I`` and its Cholesky factor, p x p."""
@@ -68,6 +70,7 @@ class Posterior:
         return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
 
 
+@short_repr
 @dataclass(frozen=True)
 class DualPosterior:
     """Dual form: the training rows themselves and the Cholesky factor of ``K + lam I``, n x n; see `Posterior`."""

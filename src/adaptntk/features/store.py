@@ -29,6 +29,7 @@ from torch import Tensor
 from adaptntk.core.blocks import Blocks, chunks
 from adaptntk.errors import InputError, MismatchError
 from adaptntk.files import check_folder, locked, read_record, shortened, sweep_temporaries, sync_folder, write_json
+from adaptntk.representation import short_repr
 
 VERSION = 1
 # What stores hold that were made before a structure could have several rows.
@@ -209,6 +210,7 @@ class FeatureStore:
                 os.truncate(path, count * size)
 
 
+@short_repr
 @dataclass(frozen=True)
 class StoredBlocks(Blocks):
     """Some blocks of a store, in an order of their own; parts of it are read when they are asked for."""

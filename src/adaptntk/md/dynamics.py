@@ -15,6 +15,7 @@ from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.md.physical_rules import PHYSICAL_RULES, NotFinite
 from adaptntk.md.rules import Observation, Rule
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.fitted import Fitted
 
 
@@ -82,6 +83,7 @@ class Monitor:
         return alarm if rule.patience == 1 else f"{alarm}, alarm {self._alarms[place]}"
 
 
+@short_repr
 @dataclass(frozen=True)
 class SimulationResult:
     """What a run left: frames with their uncertainty, why it ended early (if it did), and how many steps it took.

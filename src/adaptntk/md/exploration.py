@@ -17,6 +17,7 @@ from adaptntk.md.calculator import PotentialCalculator
 from adaptntk.md.distinct import Distinct
 from adaptntk.md.dynamics import MDSettings
 from adaptntk.models.protocol import Potential
+from adaptntk.representation import short_repr
 
 Array = NDArray[np.float64]
 
@@ -29,6 +30,7 @@ RELAXED = 0.01
 SCORE = "ntk_variance"
 
 
+@short_repr
 @dataclass(frozen=True)
 class MDJob:
     """One trajectory: all that `run_md` needs besides the uncertainty and the rules."""

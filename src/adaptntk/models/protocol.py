@@ -18,6 +18,7 @@ from torch import Tensor
 from adaptntk.data.structures import structure_species
 from adaptntk.errors import InputError, ModelError
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 
 Array = NDArray[np.float64]
 
@@ -45,6 +46,7 @@ class Capabilities:
     trainable: bool = False
 
 
+@short_repr
 @dataclass(frozen=True)
 class Predictions:
     """What the potential says of a list of structures; eV and Å.
@@ -60,6 +62,7 @@ class Predictions:
     node_features: list[Array] | None = None
 
 
+@short_repr
 @dataclass(frozen=True)
 class SinglePoint:
     """What the potential says of one structure; eV and Å.

@@ -14,12 +14,14 @@ from adaptntk.core.posterior import Posterior, principal_plane
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem, Selection
 from adaptntk.core.selection.registry import select
 from adaptntk.data.structures import Structures
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Array, Scores
 
 if TYPE_CHECKING:
     from adaptntk.uncertainty.fitted import Fitted
 
 
+@short_repr
 @dataclass(frozen=True)
 class Candidates:
     """The candidates of a selection; ``source`` is where they are or, without features, the raw score of each."""

@@ -32,6 +32,7 @@ from adaptntk.features.last_layer import LastLayerFeatures
 from adaptntk.features.registry import restore_feature_map
 from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
 from adaptntk.uncertainty.stored import ENERGY_GRADIENTS, LAST_LAYER, of_features
@@ -80,6 +81,7 @@ class RidgeOptions:
         return choose_ridge(path, criterion, blocks.valid, errors, rng, start.alpha)
 
 
+@short_repr
 @dataclass(frozen=True)
 class FeatureMethod:
     """The score is ``U``, the regularised distance from the training structures; predictions are the model's."""

@@ -23,6 +23,7 @@ from adaptntk.features.store import FeatureStore, StoredBlocks
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, check_species, parameters_hash
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ STORE_STEP = 256
 SCORE_STEP = 8192
 
 
+@short_repr
 @dataclass(frozen=True)
 class FeatureModel:
     """Blocks of the training structures, the ridge and the posterior; a value, `condition` returns a new one.

@@ -18,11 +18,13 @@ from adaptntk.errors import InputError
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import Potential, SinglePoint
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.candidates import Candidates
 from adaptntk.uncertainty.feature_method import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, Method, Scores
 
 
+@short_repr
 @dataclass(frozen=True)
 class Fitted:
     """A method, what turns its scores into eV and eV/Å, and what it has seen. A value: nothing changes it.

@@ -16,6 +16,7 @@ from adaptntk.errors import InputError
 from adaptntk.files import make_folder, write_atomically
 from adaptntk.models.protocol import Potential
 from adaptntk.models.registry import load_potential
+from adaptntk.representation import short_repr
 from adaptntk.training.checkpoint import checkpoint_file, read_snapshots, snapshot_file, training_identity
 from adaptntk.training.labelled import untrained_network
 from adaptntk.training.loop import EpochReport, TrainingOptions, train
@@ -26,6 +27,7 @@ from adaptntk.uncertainty.workbench import Workbench
 SNAPSHOT_SHARE = 0.25
 
 
+@short_repr
 @dataclass
 class FolderWorkbench(Workbench):
     """Trains on demand, resumes what was interrupted, and remembers how long each training took.

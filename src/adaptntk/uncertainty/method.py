@@ -12,6 +12,7 @@ from adaptntk.data.structures import Structures
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.stored import Stored
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ CALIBRATED_KEYS = ("forces_uncertainty", "energy_uncertainty", "forces_error_bou
 Kind = Literal["variance", "std"]
 
 
+@short_repr
 @dataclass(frozen=True)
 class Assessment:
     """Scores of structures, and what the model says that the method is defined on.
@@ -51,6 +53,7 @@ class Assessment:
         return cls(spread, "std", energies, [forces.mean(axis=0) for forces in stacked])
 
 
+@short_repr
 @dataclass(frozen=True)
 class Scores:
     """One number per structure. Sigmas are standard deviations, present once calibrated.
@@ -66,6 +69,7 @@ class Scores:
     energy_sigma: Array | None = None
 
 
+@short_repr
 @dataclass(frozen=True)
 class MethodState:
     """What a fitted method is made of: all that a file must hold to bring it back.

@@ -12,10 +12,12 @@ from adaptntk.features.feature_map import FeatureMap, check_finite
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 
 ONE_MODEL = "only one trained model is given, and none can be trained: use a FolderWorkbench"
 
 
+@short_repr
 @dataclass(frozen=True)
 class Extracted:
     """Blocks of the training and of the validation structures; the exact ones too, where they fit into memory."""
@@ -25,6 +27,7 @@ class Extracted:
     exact: tuple[TensorBlocks, TensorBlocks] | None = None
 
 
+@short_repr
 @dataclass
 class Workbench:
     """The structures of a fit, and what is computed of them.
@@ -94,6 +97,7 @@ class Workbench:
         return self._predicted[0]
 
 
+@short_repr
 @dataclass
 class GivenModel(Workbench):
     """A workbench with one trained model, for methods that need no others."""

@@ -11,8 +11,10 @@ from torch import Tensor
 from adaptntk.core.blocks import Blocks, TensorBlocks, as_blocks, asked_rows, sum_over_asked
 from adaptntk.core.posterior import FeaturePosterior, sequential_variances
 from adaptntk.errors import InputError
+from adaptntk.representation import short_repr
 
 
+@short_repr
 @dataclass(frozen=True)
 class Constraints:
     """What a batch must respect besides its size.
@@ -65,6 +67,7 @@ class Selection:
         self.criteria.append(criterion)
 
 
+@short_repr
 @dataclass(frozen=True)
 class FeatureSpace:
     """Where structures are: the posterior, the blocks of the training structures and those of the candidates."""
@@ -74,6 +77,7 @@ class FeatureSpace:
     candidates: Blocks
 
 
+@short_repr
 @dataclass(frozen=True)
 class Problem:
     """How many structures are to be chosen from what: from features, or from scores where there are none."""

@@ -9,11 +9,13 @@ from scipy.spatial import cKDTree
 from adaptntk.data.structures import Structures
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Array, MethodState, NoOptions, ScoresOnly
 from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
+@short_repr
 @dataclass(frozen=True)
 class Distance(ScoresOnly):
     """The distance to the nearest training structure, in standardised mean features."""

@@ -8,6 +8,7 @@ from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
 from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
@@ -24,6 +25,7 @@ class EnsembleOptions:
             raise InputError(f"an ensemble needs at least two members, not {self.members}")
 
 
+@short_repr
 @dataclass(frozen=True)
 class Ensemble(ScoresOnly):
     """The score is the standard deviation of the members' forces; predictions are their mean."""

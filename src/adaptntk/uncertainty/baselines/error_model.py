@@ -11,6 +11,7 @@ from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.evaluation import force_errors
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.feature_method import NTK, LastLayer
 from adaptntk.uncertainty.method import Array, Assessment, MethodState, NoOptions, ScoresOnly
 from adaptntk.uncertainty.stored import ENERGY_GRADIENTS, LAST_LAYER, Positive, Stored
@@ -28,6 +29,7 @@ COVARIATES = {
 _ARRAYS = ("means", "spreads", "lowest", "highest", "weights", "open_ended")
 
 
+@short_repr
 @dataclass(frozen=True)
 class ErrorModel(ScoresOnly):
     """The score is the expected force error, from a regression on the four `COVARIATES`."""

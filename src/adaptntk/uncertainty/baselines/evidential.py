@@ -11,6 +11,7 @@ from adaptntk.data.structures import Structures, reference_energies, structure_s
 from adaptntk.errors import InputError
 from adaptntk.features.last_layer import mean_invariants
 from adaptntk.models.protocol import Potential, Predictions
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Array, MethodState, ScoresOnly
 from adaptntk.uncertainty.stored import Stored
 from adaptntk.uncertainty.workbench import Workbench
@@ -78,6 +79,7 @@ class EvidentialOptions:
             raise InputError(f"evidential needs {needed}")
 
 
+@short_repr
 @dataclass(frozen=True)
 class Evidential(ScoresOnly):
     """The score is the epistemic variance ``beta / (nu (alpha - 1))`` of the energy per atom."""

@@ -11,11 +11,13 @@ from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.models.protocol import Potential
 from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Assessment, MethodState, ScoresOnly
 from adaptntk.uncertainty.stored import Positive, Seed, Several, Stored
 from adaptntk.uncertainty.workbench import Workbench
 
 
+@short_repr
 @dataclass(frozen=True)
 class WeightDistribution:
     """``N(mean, scale (diag(variance) + D D^T / (K - 1)))`` with the K deviations of the snapshots in the columns of D.
@@ -61,6 +63,7 @@ class SWAGOptions:
             raise InputError(f"the scale of SWAG must be positive, not {self.scale}")
 
 
+@short_repr
 @dataclass(frozen=True)
 class SWAG(ScoresOnly):
     """The score is the standard deviation of the forces over drawn weights; the mean weights predict."""

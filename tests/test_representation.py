@@ -1,0 +1,41 @@
+"""What a notebook shows of a value is one line, and no list of numbers."""
+
+import pytest
+
+from adaptntk.core.posterior import DualPosterior
+from adaptntk.md.exploration import MDJob
+from adaptntk.uncertainty.file import load_fitted
+from adaptntk.uncertainty.registry import METHODS
+from adaptntk.uncertainty.workbench import GivenModel
+from tests.conftest import DATA_FILES
+
+
+def test_what_holds_arrays_is_told_in_one_line(fitted, parts, tmp_path, features):
+    pool, held = parts["pool"], fitted.features
+    candidates = fitted.candidates(pool, store=tmp_path / "store")
+    dual = DualPosterior.fit(features[0], features[2])
+    shown = [
+        fitted, fitted.calibration, fitted.method, fitted.method.state(), held, held.blocks, held.posterior, dual,
+        fitted.score(pool), fitted.assess(pool), candidates, candidates.source, candidates.source.candidates,
+        fitted.potential.predict(pool), fitted.potential.single_point(pool[0], gradient=True),
+        GivenModel(pool, potential=fitted.potential), MDJob(pool[0], None, 0),
+    ]  # fmt: skip
+    for value in shown:
+        text = repr(value)
+        assert text.startswith(f"{type(value).__name__}(")
+        assert len(text) < 320, text
+        assert not any(part in text for part in ("\n", "tensor(", "array(", "Atoms(symbols")), text
+    blocks = "TensorBlocks(tensor=float64[40, 1, 512], asked=1)"
+    assert repr(held.blocks) == blocks
+    assert blocks in repr(held)
+    assert repr(fitted) == (
+        "Fitted(method=NTK(...), calibration=Calibration(...), train_hashes=<tuple of 40>,"
+        " calibration_hashes=<tuple of 30>)"
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "ntk"])
+def test_every_method_is_told_in_one_line(name):
+    method = load_fitted(DATA_FILES / "old_formats" / f"{name}.uq", device="cpu").method
+    assert len(repr(method)) < 320
+    assert not any(part in repr(method) for part in ("\n", "tensor(", "array("))
