@@ -63,7 +63,7 @@ def test_select_writes_picks_in_order(from_command_line, files, parts, fitted, t
     assert [a.info["pick"] for a in frames] == list(range(1, 9))
     assert np.allclose([a.info["pick_score"] for a in frames], expected.scores, rtol=1e-4)
     assert figure.stat().st_size > 10_000
-    rows = list(csv.DictReader((tmp_path / "picks.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "picks.csv").read_text().splitlines()))
     assert sum(row["pick_score"] != "" for row in rows) == 8
     assert all((row["pick_score"] == "") == (row["pick"] == "0") for row in rows)
 

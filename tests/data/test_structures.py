@@ -296,7 +296,8 @@ def test_damaged_files(read, files, tmp_path):
     path = tmp_path / "bad.xyz"
     cases = {
         text[: len(text) - 200]: "frame 29: incomplete",
-        text[: len(text) - 20]: "frame 29: cannot be read",
+        text[: len(text) - 20]: "frame 29: the last line has no end",
+        text[: len(text) - 20] + "\n": "frame 29: atom 8 has 6 columns where 7 are declared",
         text.replace("\n9\n", "\nnine\n", 1): "frame 1: begins with 'nine'",
         text + "\n" + text: "a blank line after 30 frames",
         text + text.split("\n9\n")[0] + "\n": "frames 0 and 30 are the same structure",

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ase.io
 import numpy as np
 from ase import Atoms
+from ase.data import covalent_radii
 from numpy.typing import NDArray
 
-from adaptntk.data.extxyz import FrameFile, Frames, open_frames
-from adaptntk.data.geometry import close_pairs, nearest_neighbours
+from adaptntk.data.extxyz import FrameFile, Frames
+from adaptntk.data.formats import open_frames, write_frames
+from adaptntk.data.geometry import close_pairs, nearest_neighbours, reduced_cell
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 
@@ -26,9 +27,18 @@ ENERGY = "REF_energy"
 FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
 FUSED = 0.3  # Å: no two nuclei come this close
+# Beyond these something else than a structure or a label was read; squares of far larger numbers overflow.
+LARGEST_LENGTH = 1e5  # Å, of positions and periodic cells: single precision resolves 0.01 Å there
+LARGEST_ENERGY = 1e7  # eV per atom; all electrons of the heaviest elements have less
+LARGEST_FORCE = 1e6  # eV/Å
 NON_METALS = [1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53]
 # What ase's calculators give per atom; everything else belongs to the structure.
 PER_ATOM = {"forces", "energies", "stresses", "charges", "magmoms"}
+# Arrays that mean something to ase, and the shapes of what they may hold for an atom.
+_ARRAYS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "masses": ((),), "initial_charges": ((),), "initial_magmoms": ((), (3,)), "momenta": ((3,),), FORCES: ((3,),),
+}  # fmt: skip
+_NUMBERS = {(): "a finite number", (3,): "three finite numbers"}
 # Frames in memory take about four times the space of the file.
 _SHARE_OF_BUDGET = 64
 
@@ -96,9 +106,9 @@ class Checks:
                     holder[standard] = holder.pop(asked)
         try:
             if ENERGY in atoms.info:
-                atoms.info[ENERGY] = float(atoms.info[ENERGY])
+                atoms.info[ENERGY] = float(_numbers(atoms.info[ENERGY]))
             if FORCES in atoms.arrays:
-                atoms.arrays[FORCES] = np.asarray(atoms.arrays[FORCES], dtype=float)
+                atoms.arrays[FORCES] = _numbers(atoms.arrays[FORCES])
         except (TypeError, ValueError):
             why = f"{self.energy_key} or {self.forces_key} is not a number; relabel or remove the frame"
             raise InputError(f"{where}: {why}") from None
@@ -112,8 +122,6 @@ class Checks:
         if keys:
             cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
             raise InputError(f"{where}: no label {' and '.join(keys)}; {cure}")
-        if atoms.arrays[FORCES].shape != (len(atoms), 3):
-            raise InputError(f"{where}: {self.forces_key} is not three numbers per atom")
 
 
 class StructureFile(Frames):
@@ -147,7 +155,7 @@ def read_structures(
     unique: bool = True,
     own: bool = False,
 ) -> list[Atoms]:
-    """Read all frames of an extxyz file (or whatever ``ase.io`` reads) and check them.
+    """Read all frames of a file (extxyz, or another format of `data.formats`) and check them.
 
     Args:
         energy_key, forces_key: where the labels stand; they are moved to the standard keys.
@@ -177,14 +185,8 @@ def open_structures(
 
 
 def write_structures(path: str | Path, frames: Iterable[Atoms]) -> None:
-    """Write extxyz atomically: the file appears complete or not at all."""
-
-    def write(temporary: Path) -> None:
-        with temporary.open("w") as file:
-            for atoms in frames:
-                ase.io.write(file, atoms, format="extxyz")
-
-    write_atomically(path, write)
+    """Write what the name says (extxyz, .traj, .jsonl, .csv) atomically: the file appears complete or not at all."""
+    write_atomically(path, lambda temporary: write_frames(temporary, Path(path), frames))
 
 
 def bare(atoms: Atoms) -> Atoms:
@@ -252,26 +254,59 @@ def reference_forces(frames: Iterable[Atoms]) -> list[NDArray[np.float64]]:
 
 
 def check_structure(atoms: Atoms, where: str) -> None:
-    """Refuse what no potential can evaluate: no atoms, numbers that are not finite, atoms on one another."""
+    """Refuse what no potential can evaluate: no atoms, numbers that are not finite or absurd, atoms on one another."""
     if len(atoms) == 0:
         raise InputError(f"{where}: the structure has no atoms; remove the frame")
-    if (atoms.numbers < 1).any():
-        raise InputError(f"{where}: atom {int(np.argmin(atoms.numbers))} has no element; fix its symbol")
-    for name, values in (
-        ("position", atoms.positions),
-        ("cell", np.asarray(atoms.cell)),
-        (ENERGY, np.asarray(atoms.info.get(ENERGY, 0.0), dtype=float)),
-        (FORCES, atoms.arrays.get(FORCES, np.zeros(1))),
+    unknown = np.flatnonzero((atoms.numbers < 1) | (atoms.numbers >= len(covalent_radii)))
+    if len(unknown):
+        found = f"atom {unknown[0]} has no element (atomic number {atoms.numbers[unknown[0]]})"
+        raise InputError(f"{where}: {found}; fix its symbol")
+    periodic = np.asarray(atoms.cell)[atoms.pbc]
+    for name, values, unit, largest in (
+        ("position", atoms.positions, "Å", LARGEST_LENGTH),
+        ("cell", np.asarray(atoms.cell), "Å", np.inf),
+        ("cell", periodic, "Å", LARGEST_LENGTH),
+        (ENERGY, np.asarray(atoms.info.get(ENERGY, 0.0), dtype=float) / len(atoms), "eV per atom", LARGEST_ENERGY),
+        (FORCES, atoms.arrays.get(FORCES, np.zeros(1)), "eV/Å", LARGEST_FORCE),
     ):
         if not np.isfinite(values).all():
             raise InputError(f"{where}: {name} is NaN or infinite; remove or relabel the frame")
-    periodic = np.asarray(atoms.cell)[atoms.pbc]
-    if len(periodic) and np.linalg.matrix_rank(periodic) < len(periodic):
-        raise InputError(f"{where}: periodic in {len(periodic)} directions without as many cell vectors; set Lattice")
+        if np.abs(values).max(initial=0.0) > largest:
+            found = f"{name} is {np.abs(values).max():.3g} {unit}, where {largest:.0e} is the most that makes sense"
+            raise InputError(f"{where}: {found}; correct or remove the frame")
+    _check_arrays(atoms, where)
+    _check_cell(atoms, where)
     closest = close_pairs(atoms, FUSED)[2].min(initial=FUSED)
     if closest < FUSED:
         why = "positions must be in Å (nm?) and atoms not fused"
         raise InputError(f"{where}: two atoms are {closest:.3f} Å apart; {why}")
+
+
+def _check_arrays(atoms: Atoms, where: str) -> None:
+    """What ase and labelers take from a structure besides species and positions."""
+    count = len(atoms)
+    for name, shapes in _ARRAYS.items():
+        values = atoms.arrays.get(name, np.zeros(count))
+        fits = values.shape[1:] in shapes or name not in atoms.arrays
+        if not fits or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+            raise InputError(f"{where}: {name} must be {_NUMBERS[shapes[0]]} for every atom; correct or remove it")
+    if "masses" in atoms.arrays and not (atoms.arrays["masses"] > 0).all():
+        raise InputError(f"{where}: masses must be positive; correct or remove them")
+
+
+def _check_cell(atoms: Atoms, where: str) -> None:
+    """Every periodic direction has a vector of its own, and none of the lattice is shorter than atoms are apart."""
+    periodic = np.asarray(atoms.cell)[atoms.pbc]
+    if not len(periodic):
+        return
+    if np.linalg.matrix_rank(periodic) < len(periodic):
+        raise InputError(f"{where}: periodic in {len(periodic)} directions without as many cell vectors; set Lattice")
+    try:
+        shortest = np.linalg.norm(reduced_cell(np.asarray(atoms.cell), atoms.pbc)[0][atoms.pbc], axis=1).min()
+    except (RuntimeError, np.linalg.LinAlgError):
+        shortest = 0.0
+    if shortest < FUSED:
+        raise InputError(f"{where}: the cell repeats every {shortest:.3g} Å; it must be in Å (nm?), and hold the atoms")
 
 
 def check_length_unit(frames: Sequence[Atoms], name: str) -> None:
@@ -296,6 +331,13 @@ def check_force_unit(frames: Sequence[Atoms], name: str) -> None:
     if typical > 15.0:
         found = f"the root mean square force is {typical:.1f}, where eV/Å would give about 1"
         raise InputError(f"{name}: {found}; the labels look like kcal/mol/Å, convert them to eV and eV/Å")
+
+
+def _numbers(values: Any) -> NDArray[np.float64]:
+    """What was read as numbers: an entry without a value is True, which is no energy."""
+    if np.asarray(values).dtype.kind not in "fiu":
+        raise TypeError
+    return np.asarray(values, dtype=float)
 
 
 def _rounded(values: NDArray[np.float64]) -> bytes:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptntk.files import check_writable
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import FittedFile, Seed
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class SimulationSettings(FittedFile, Seed):
-    start: Path = argument("Structures to start from (extxyz).")
-    output: Path = option("The extxyz file to write.", short="-o")
+    start: Path = argument("Structures to start from (extxyz, or another format).")
+    output: Path = option("The file to write: .xyz, .extxyz, .traj, .jsonl or .csv.", short="-o")
     temperature: tuple[float, ...] = option("Of the thermostat, K; repeatable. 300 by default.", ())
     steps: int = option("Steps of each trajectory, at most.", 1000)
     timestep: float = option("fs.", 0.5)
@@ -66,13 +65,14 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     away, heat up without limit or are NaN. That is a result: the exit code is 0. Each frame carries the keys that
     adaptntk score writes, and trajectory, start, step, time (fs), temperature and target_temperature (K).
     """
+    from adaptntk.data.formats import check_output
     from adaptntk.data.structures import structure_hash, write_structures
     from adaptntk.md.dynamics import MDSettings, run_md
     from adaptntk.md.exploration import plan_trajectories, sift
     from adaptntk.md.watch import Watch
 
     for path in filter(None, (settings.output, settings.candidates)):
-        check_writable(path)
+        check_output(path)
     watch = Watch(settings.coverage, settings.max_error, settings.patience, settings.lost, settings.keep_going)
     fitted = settings.load()
     rules = watch.rules(fitted.calibration)

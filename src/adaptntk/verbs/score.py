@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from adaptntk.files import check_writable
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import Coverage, FittedFile, Store, size_line
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class ScoreSettings(FittedFile, Coverage, Store):
-    structures: Path = argument("Structures to score (extxyz).")
-    output: Path = option("The extxyz file to write.", short="-o")
+    structures: Path = argument("Structures to score (extxyz, or another format).")
+    output: Path = option("The file to write: .xyz, .extxyz, .traj, .jsonl or .csv.", short="-o")
 
 
 class ScoreReport(NamedTuple):
@@ -51,10 +50,11 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     forces_error_bound (eV/Å) in its comment line.
     """
     from adaptntk.core.calibration import check_coverage
+    from adaptntk.data.formats import check_output
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
 
-    check_writable(settings.output)
+    check_output(settings.output)
     check_coverage(settings.coverage)
     fitted, name = settings.load(), str(settings.structures)
     fitted.check_store(settings.store)

@@ -25,8 +25,8 @@ _LARGEST_MAP = 20_000
 
 
 class SelectSettings(FittedFile, Coverage, Seed, Store):
-    pool: Path = argument("Candidate structures (extxyz).")
-    output: Path = option("The extxyz file to write.", short="-o")
+    pool: Path = argument("Candidate structures (extxyz, or another format).")
+    output: Path = option("The file to write: .xyz, .extxyz, .traj, .jsonl or .csv.", short="-o")
     count: int = option("How many structures to pick.", 50, short="-n")
     rule: str = option(
         "adaptntk (scores updated after each pick), topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, bait or random.",
@@ -122,8 +122,9 @@ def _check(settings: SelectSettings) -> None:
     from adaptntk.core.calibration import check_coverage
     from adaptntk.core.selection.problem import Constraints
     from adaptntk.core.selection.registry import check_selector
+    from adaptntk.data.formats import check_output
 
-    check_writable(settings.output)
+    check_output(settings.output)
     check_coverage(settings.coverage)
     check_selector(settings.rule)
     limit = (settings.per_group_max or (None, None))[1]
