@@ -47,6 +47,29 @@ def test_a_failed_write_leaves_nothing_and_a_finished_one_is_readable(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
+def test_only_files_are_replaced(tmp_path):
+    """A rename would make a plain file of ``/dev/null``, and of a link."""
+
+    def write(name):
+        write_atomically(tmp_path / name, lambda path: path.write_text("whole"))
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to pipe").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, why in (("pipe", "a device or a pipe"), ("to pipe", "a device or a pipe"), ("loop", "Too many levels")):
+        with pytest.raises(InputError, match=why):
+            write(name)
+    with pytest.raises(InputError, match="File name too long"):
+        write("a" * 300)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/file")
+    for _ in range(2):
+        write("link")
+    assert (tmp_path / "link").is_symlink()
+    assert [(path.name, path.read_text()) for path in (tmp_path / "there").iterdir()] == [("file", "whole")]
+
+
 def calls_of_the_system(monkeypatch):
     """What is synced and renamed, in order."""
     found, fsync, replace, rename = [], os.fsync, os.replace, os.rename

@@ -35,19 +35,18 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP}
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Call ``write(temporary_path)``, then fsync, rename to ``path`` and fsync the directory."""
-    path = Path(path)
-    check_writable(path)
+    target = check_writable(path)
     try:
-        with _workplace(path.parent) as place:
-            temporary = place / path.name
+        with _workplace(target.parent) as place:
+            temporary = place / target.name
             temporary.touch()
             permissions = temporary.stat().st_mode
             write(temporary)
             temporary.chmod(permissions)  # safetensors makes private files
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-            temporary.replace(path)
-            sync_folder(path.parent)
+            temporary.replace(target)
+            sync_folder(target.parent)
     except (OSError, RuntimeError, SafetensorError) as error:  # the last two: torch and safetensors on a full disk
         raise InputError(f"cannot write {path}: {getattr(error, 'strerror', None) or shortened(error, 200)}") from None
 
@@ -105,14 +104,24 @@ def is_temporary(path: Path) -> bool:
     )
 
 
-def check_writable(path: str | Path) -> None:
-    """Refuse an output path before hours of work are spent on it."""
+def check_writable(path: str | Path) -> Path:
+    """Refuse an output path before hours of work are spent on it; where the file will be, which a link may say."""
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"cannot write {path}: it is a directory")
-    if not path.parent.is_dir():
-        raise InputError(f"cannot write {path}: the directory {path.parent} does not exist")
-    _try_writing(path.parent, f"cannot write {path}")
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InputError(f"cannot write {path}: it is a directory")
+        if not stat.S_ISREG(mode):  # a rename would put a file in its place
+            raise InputError(f"cannot write {path}: it is a device or a pipe; give the name of a file")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {path}: the directory {target.parent} does not exist")
+    _try_writing(target.parent, f"cannot write {path}")
+    return target
 
 
 def _try_writing(folder: Path, refusal: str) -> None:
