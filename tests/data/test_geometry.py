@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from ase import Atoms
 
-from adaptntk.data.geometry import close_pairs, fragments, fused_atoms, nearest_neighbours
+from adaptntk.data.geometry import close_pairs, fragments, fused_atoms, lone_atoms, lone_counts, nearest_neighbours
 
 
 @pytest.fixture(params=[False, True], ids=["open", "periodic"])
@@ -34,6 +34,31 @@ def test_fused_atoms_and_fragments():
     count, group = fragments(water, 3.0)
     assert count == 2
     assert group[0] == group[1] != group[2]
+
+
+def test_lone_atoms_are_those_without_a_pair(gas):
+    for cutoff in (0.5, 1.0, 1.5, 3.0, 7.9):
+        paired = np.unique(close_pairs(gas, cutoff)[0])
+        assert lone_atoms(gas, cutoff) == len(gas) - len(paired)
+    assert 0 < lone_atoms(gas, 1.0) < len(gas)
+
+
+def test_lone_atoms_in_cells():
+    atom = Atoms("H", cell=[5, 20, 20])
+    assert lone_atoms(atom, 6.0) == lone_atoms(atom, np.inf) == 1
+    atom.pbc = (False, True, True)
+    assert lone_atoms(atom, 6.0) == 1
+    atom.pbc = True
+    assert lone_atoms(atom, 6.0) == 0  # its own image
+    # Written outside of the cell, or in a cell whose vectors are far from its shortest ones.
+    pair = Atoms("H2", positions=[[0, 0, 0], [100, 0, 1]], cell=[20, 20, 20], pbc=True)
+    assert (lone_atoms(pair, 1.5), lone_atoms(pair, 0.9)) == (0, 2)
+    skewed = Atoms("H", cell=[[20, 0, 0], [19, 1, 0], [0, 0, 20]], pbc=True)
+    assert (lone_atoms(skewed, 1.5), lone_atoms(skewed, 1.3)) == (0, 1)
+    assert lone_counts([pair, atom], None).tolist() == [0, 0]
+    assert lone_counts([Atoms("H"), Atoms("H2", positions=[[0, 0, 0], [1e4, 0, 0]])], None).tolist() == [1, 0]
+    pair.positions[0] = np.nan
+    assert lone_atoms(pair, 1.0) == 0
 
 
 def test_one_atom_has_no_neighbour():

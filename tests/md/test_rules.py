@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from adaptntk.core.calibration import Calibration, VarianceCalibration
 from adaptntk.errors import InputError
 from adaptntk.md.dynamics import Monitor, StopReason
-from adaptntk.md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
+from adaptntk.md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, LoneAtoms, NotFinite, TemperatureLimit
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold
 
 # 99 scores 0.01 .. 0.99, sigma^2 = u + 0.01, errors between 0.5 and 1.5 sigma.
@@ -115,6 +115,18 @@ def test_flying_atoms(parts, silicon):
     assert FlyingAtoms().check(observed(atoms=lost, start=pair)) is not None
     # In a crystal every atom has neighbours across the border.
     assert FlyingAtoms(2.6).check(observed(atoms=silicon, start=silicon)) is None
+
+
+def test_atoms_that_the_model_sees_alone_end_a_run_and_are_not_certain():
+    rule = LoneAtoms()
+    assert rule.check(observed(0.0)) is None
+    assert rule.check(observed(0.0, lone=True)).startswith("no atom has a neighbour")
+    assert rule in PHYSICAL_RULES
+    # The small score neither alarms nor makes good what was before.
+    monitor = Monitor([ConformalThreshold(0.9, patience=2)], CALIBRATION)
+    assert monitor.observe(observed(0.95)) is None
+    assert monitor.observe(observed(0.0, lone=True)) is None
+    assert monitor.observe(observed(0.95)) is not None
 
 
 def test_not_finite():

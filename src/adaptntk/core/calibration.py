@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy import optimize
 
 from adaptntk.core.metrics import Array
@@ -14,6 +15,8 @@ from adaptntk.representation import short_repr
 REPORTED_COVERAGES = (0.8, 0.9, 0.95)
 # Sigmas that differ by less than this part of themselves are one.
 CONSTANT = 1e-3
+# Of scores: the same structure may be computed beside others.
+ROUNDING = 1e-5
 # Fewer structures bound nothing at 90 %, and leave five to each half of the cross-fit.
 MINIMUM_STRUCTURES = 10
 
@@ -98,6 +101,7 @@ class Calibration:
         energy: to the energy error, eV, divided by the number of atoms to the power ``energy_power``.
         ratios: force error over predicted sigma of each calibration structure, sigma cross-fitted.
         variances: the raw score of each calibration structure.
+        lone_atoms: whether some of them had atoms without neighbours.
     """
 
     forces: VarianceCalibration
@@ -105,6 +109,7 @@ class Calibration:
     ratios: Array
     variances: Array
     energy_power: float = 1.0
+    lone_atoms: bool = False
 
     @classmethod
     def fit(
@@ -126,6 +131,15 @@ class Calibration:
         """
         return self.forces.sigma(variance) * conformal_quantile(self.ratios, coverage)
 
+    @property
+    def largest(self) -> float:
+        """The largest score that was calibrated."""
+        return float(self.variances[-1])
+
+    def is_beyond(self, variance: Array) -> NDArray[np.bool_]:
+        """Whether scores are larger than that, by more than rounding, or no numbers."""
+        return ~(variance <= self.largest * (1 + ROUNDING))
+
     def notes(self) -> list[str]:
         """What is wrong with it, in plain sentences."""
         found = []
@@ -141,3 +155,16 @@ class Calibration:
     def variance_threshold(self, coverage: float) -> float:
         """Scores of new structures like the calibration set stay below this with the stated probability."""
         return conformal_quantile(self.variances, coverage)
+
+
+def beyond_sentence(count: int, total: int, largest: float, what: str = "structures") -> str:
+    """That numbers of some structures are extrapolated."""
+    verb = "lies" if count == 1 else "lie"
+    return f"{count:,} of {total:,} {what} {verb} beyond what was calibrated (largest known U {largest:.4g})"
+
+
+def lone_sentence(count: int, total: int, what: str = "structures") -> str:
+    """That some structures are none."""
+    verb = "consists" if count == 1 else "consist"
+    why = "of atoms without neighbours only: the score says nothing about them, and there is no sigma"
+    return f"{count:,} of {total:,} {what} {verb} {why}"

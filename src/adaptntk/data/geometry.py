@@ -1,5 +1,7 @@
 """Which atoms are near to one another, and which have flown away."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from ase import Atoms
 from ase.data import covalent_radii
@@ -70,6 +72,25 @@ def nearest_neighbours(atoms: Atoms, cutoff: float) -> tuple[Array, Indices]:
     found, places = np.unique(first[order], return_index=True)
     nearest[found], partner[found] = distance[order][places], second[order][places]
     return nearest, partner
+
+
+def lone_atoms(atoms: Atoms, cutoff: float) -> int:
+    """How many atoms have no neighbour within the cutoff, periodic images and their own included."""
+    places = atoms.positions
+    if not np.isfinite(places).all():
+        return 0
+    alone = np.arange(len(atoms))
+    if len(atoms) > 1:  # nearly always everybody has a neighbour in the cell, which is quick to see
+        alone = np.flatnonzero(cKDTree(places).query(places, k=2)[0][:, 1] > cutoff)
+    if not len(alone) or not atoms.pbc.any():
+        return len(alone)
+    # Where everybody sees everybody, an atom sees its image.
+    return 0 if np.isinf(cutoff) else len(atoms) - len(np.unique(close_pairs(atoms, cutoff)[0]))
+
+
+def lone_counts(structures: Sequence[Atoms], cutoff: float | None) -> Indices:
+    """`lone_atoms` of each structure; without a cutoff, atoms of one structure are never alone."""
+    return np.array([lone_atoms(atoms, np.inf if cutoff is None else cutoff) for atoms in structures], dtype=np.int64)
 
 
 def fused_atoms(atoms: Atoms, fraction: float) -> str | None:

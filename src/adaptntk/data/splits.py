@@ -5,8 +5,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from ase import Atoms
 
+from adaptntk.data.geometry import lone_atoms
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
+
+# An atom whose own image is so far away is none of a crystal, Å.
+ISOLATED = 6.0
 
 
 def split_structures(frames: Sequence[Atoms], sizes: Mapping[str, int], seed: int) -> dict[str, list[Atoms]]:
@@ -28,10 +32,12 @@ def split_structures(frames: Sequence[Atoms], sizes: Mapping[str, int], seed: in
 
 
 def check_disjoint(parts: Mapping[str, Sequence[Atoms]]) -> None:
-    """Refuse parts that have a structure in common, by hash."""
+    """Refuse parts that have a structure in common, by hash; isolated atoms are the same everywhere."""
     owner: dict[str, tuple[str, int]] = {}
     for name, frames in parts.items():
         for index, atoms in enumerate(frames):
+            if len(atoms) == 1 and lone_atoms(atoms, ISOLATED):
+                continue
             first_name, first_index = owner.setdefault(structure_hash(atoms), (name, index))
             if first_name != name:
                 raise InputError(

@@ -13,7 +13,7 @@ from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import require
 from adaptntk.models.protocol import Potential, SinglePoint, check_species
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import CALIBRATED_KEYS
+from adaptntk.uncertainty.method import CALIBRATED_KEYS, LONE_ATOMS
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 
@@ -54,8 +54,10 @@ class UncertaintyCalculator(PotentialCalculator):
 
     Besides ASE's own properties the results hold ``ntk_variance`` (the raw score U) and, once the uncertainty is
     calibrated, ``energy_uncertainty`` (eV), ``forces_uncertainty`` (eV/Å, the expected root mean square force error of
-    the structure) and ``forces_error_bound`` (eV/Å). The stress is there for structures that are periodic in all
-    directions. Energy, forces and uncertainty come from one pass through the network.
+    the structure), ``forces_error_bound`` (eV/Å) and ``beyond_calibration``: whether these are extrapolated. Atoms
+    without neighbours are counted in ``lone_atoms``; where all are, there is nothing else. The stress is there for
+    structures that are periodic in all directions. Energy, forces and uncertainty come from one pass through the
+    network.
 
     ASE writes and reads only the properties it knows: `frame` gives a copy of the atoms that keeps the others.
 
@@ -74,7 +76,7 @@ class UncertaintyCalculator(PotentialCalculator):
         super().__init__(uncertainty.potential)
         self.uncertainty, self.every, self.coverage = uncertainty, every, coverage
         calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
-        self.uncertainty_keys = (uncertainty.variance_key, *calibrated)
+        self.uncertainty_keys = (uncertainty.variance_key, *calibrated, LONE_ATOMS)
         self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys]
         self._geometries = 0
 

@@ -17,6 +17,7 @@ from adaptntk.md.rules import Observation, Rule
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.method import LONE_ATOMS
 
 
 @dataclass(frozen=True)
@@ -182,4 +183,5 @@ def _observe(
         dynamics.nsteps, dynamics.get_time() / units.fs, atoms, start, float(atoms.get_temperature()), target,
         results["energy"], results["forces"], variance,
         results.get("forces_uncertainty"), results.get("forces_error_bound"),
+        results.get(LONE_ATOMS) == len(atoms),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from adaptntk.md.distinct import Distinct
 from adaptntk.md.dynamics import MDSettings
 from adaptntk.models.protocol import Potential
 from adaptntk.representation import short_repr
+from adaptntk.uncertainty.method import LONE_ATOMS
 
 Array = NDArray[np.float64]
 
@@ -204,7 +205,9 @@ def collect(
 
 
 def score_of(frame: Atoms, key: str = SCORE) -> float:
-    """The raw score that a simulation left in a frame."""
+    """The raw score that a simulation left in a frame; infinite where no atom has a neighbour: not certainty."""
+    if frame.info.get(LONE_ATOMS) == len(frame):
+        return np.inf
     try:
         return float(frame.info[key])
     except KeyError:

@@ -71,6 +71,16 @@ class FusedAtoms(Rule):
 
 
 @dataclass(frozen=True)
+class LoneAtoms(Rule):
+    """No atom has a neighbour within the cutoff of the model: its score is small, and says nothing."""
+
+    name: ClassVar[str] = "lone-atoms"
+
+    def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
+        return "no atom has a neighbour that the model sees, so it says nothing any more" if observation.lone else None
+
+
+@dataclass(frozen=True)
 class FlyingAtoms(Rule):
     """More fragments than at the start, when atoms closer than ``distance`` (Å) belong together."""
 
@@ -91,4 +101,4 @@ class FlyingAtoms(Rule):
         return f"{lost} is more than {self.distance:.4g} Å from everything else"
 
 
-PHYSICAL_RULES: tuple[Rule, ...] = (NotFinite(), TemperatureLimit(), FusedAtoms(), FlyingAtoms())
+PHYSICAL_RULES: tuple[Rule, ...] = (NotFinite(), TemperatureLimit(), FusedAtoms(), LoneAtoms(), FlyingAtoms())

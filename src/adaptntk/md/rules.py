@@ -33,6 +33,7 @@ class Observation:
         variance: the raw score U.
         sigma: expected root mean square force error, eV/Å.
         bound: conformal bound of the force error, eV/Å.
+        lone: whether no atom has a neighbour within the cutoff of the model; the score says nothing then.
     """
 
     step: int
@@ -46,6 +47,7 @@ class Observation:
     variance: float | None = None
     sigma: float | None = None
     bound: float | None = None
+    lone: bool = False
 
 
 class Rule(ABC):
@@ -100,8 +102,8 @@ class UncertaintyRule(Rule):
         """The alarm in words."""
 
     def excess(self, observation: Observation, calibration: Calibration | None) -> float | None:
-        """Score over threshold: above 1 is an alarm. None for a moment without uncertainty."""
-        if observation.variance is None:
+        """Score over threshold: above 1 is an alarm. None for a moment without uncertainty, or without meaning."""
+        if observation.variance is None or observation.lone:
             return None
         calibration = self._calibrated(calibration)
         return self.score(observation.variance, calibration) / self.threshold(calibration)

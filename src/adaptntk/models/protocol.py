@@ -88,6 +88,7 @@ class Potential(Protocol):
     description: str
     source: str | None = None  # path of the model file, where there is one
     head: str | None = None  # which of several heads answers; None for a network without heads
+    cutoff: float | None = None  # Å, beyond which atoms do not see each other; None where it is not known
 
     @property
     @abstractmethod

@@ -70,6 +70,8 @@ class RidgeOptions:
     def choose(self, blocks: Extracted, errors: Array | None, rng: np.random.Generator) -> RidgeChoice:
         """``errors`` are the true force errors of the validation structures; None where there are none."""
         path = RidgePath(blocks.train)
+        if not path.mean_squared_norm > 0:
+            raise InputError("training set: all features are zero, as those of atoms without neighbours are")
         given = self.alpha is not None or self.lam is not None
         if self.lam is not None:
             start = fixed_ridge(path, self.lam, ABSOLUTE)

@@ -195,6 +195,7 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
         "forces": vars(calibration.forces),
         "energy": vars(calibration.energy),
         "energy_power": calibration.energy_power,
+        "lone_atoms": calibration.lone_atoms,
         "structures": len(calibration.ratios),
         "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
         "thresholds": thresholds,
@@ -206,4 +207,4 @@ def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Te
         return None
     forces, energy = (VarianceCalibration(**stored[name]) for name in ("forces", "energy"))
     ratios, variances = (tensors[CALIBRATION + name].numpy() for name in _ARRAYS)
-    return Calibration(forces, energy, ratios, variances, stored["energy_power"])
+    return Calibration(forces, energy, ratios, variances, stored["energy_power"], stored.get("lone_atoms", False))

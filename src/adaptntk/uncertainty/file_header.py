@@ -51,6 +51,7 @@ class StoredCalibration:
     structures: Annotated[int, Field(ge=2)]
     units: str
     thresholds: dict[str, dict[str, float | None]]
+    lone_atoms: bool = False
 
 
 @dataclass(frozen=True, config=CLOSED)

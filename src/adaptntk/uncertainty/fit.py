@@ -1,13 +1,16 @@
 """The one way to an uncertainty: checks, the method's own fit, calibration."""
 
+import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from adaptntk.core.calibration import Calibration, check_calibration_size
+from adaptntk.data.geometry import lone_counts
 from adaptntk.data.splits import check_disjoint
-from adaptntk.data.structures import Structures, check_labelled, structure_hash
+from adaptntk.data.structures import Structures, check_labelled, structure_hash, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.evaluation import check_label_units, energy_errors, force_errors
 from adaptntk.features.feature_map import size_powers
@@ -16,6 +19,8 @@ from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import Assessment, Method
 from adaptntk.uncertainty.registry import find_method, make_options
 from adaptntk.uncertainty.workbench import Workbench
+
+log = logging.getLogger(__name__)
 
 SET_NAMES = {"train": "training set", "valid": "validation set", "calibration": "calibration set"}
 
@@ -41,6 +46,7 @@ def fit(
     kind, chosen = find_method(method), make_options(method, options)
     calibration = calibration or ()
     check_sets(bench, method, calibration, names)
+    bench, calibration = _without_lone(bench, calibration)
     rng = np.random.default_rng(bench.seed)
     fitted = kind.fit(bench, rng, chosen)
     hashes = tuple(structure_hash(atoms) for atoms in bench.train)
@@ -54,7 +60,24 @@ def fit(
     power = fitted.energy_power
     errors = force_errors(assessed.forces, labelled)
     energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
-    return Fitted(fitted, Calibration.fit(assessed.variance, errors, energies, rng, power), hashes, used)
+    calibrated = Calibration.fit(assessed.variance, errors, energies, rng, power)
+    lone = bool(lone_counts(labelled, bench.member(0).cutoff).any())
+    return Fitted(fitted, dataclasses.replace(calibrated, lone_atoms=lone), hashes, used)
+
+
+def _without_lone(bench: Workbench, calibration: Structures) -> tuple[Workbench, Structures]:
+    """Both sets of labelled structures without those in which no atom has a neighbour: no force acts there."""
+    found, cutoff = [], bench.member(0).cutoff
+    for frames in (bench.valid, calibration):
+        alone = lone_counts(frames, cutoff) == structure_sizes(frames)
+        if alone.any():
+            what = "isolated atoms" if (structure_sizes(frames)[alone] == 1).all() else "structures of isolated atoms"
+            log.info("%d %s are left out of the calibration: no force acts on them", alone.sum(), what)
+            frames = [atoms for atoms, left_out in zip(frames, alone, strict=True) if not left_out]
+            check_calibration_size(len(frames))
+        found.append(frames)
+    valid, calibration = found
+    return bench if valid is bench.valid else dataclasses.replace(bench, valid=valid), calibration
 
 
 def check_sets(

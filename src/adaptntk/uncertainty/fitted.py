@@ -1,7 +1,7 @@
 """A fitted uncertainty, whatever the method: scores, physical units, batches."""
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,11 @@ import torch
 from ase import Atoms
 
 from adaptntk.core.blocks import Blocks
-from adaptntk.core.calibration import Calibration
+from adaptntk.core.calibration import Calibration, beyond_sentence, lone_sentence
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
 from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
-from adaptntk.data.structures import Structures, structure_hash, structure_hashes
+from adaptntk.data.geometry import lone_counts
+from adaptntk.data.structures import Structures, structure_hash, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import Potential, SinglePoint
@@ -21,7 +22,7 @@ from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.uncertainty.candidates import Candidates
 from adaptntk.uncertainty.feature_method import FeatureModel
-from adaptntk.uncertainty.method import Array, Assessment, Method, Scores
+from adaptntk.uncertainty.method import LONE_ATOMS, Array, Assessment, Flags, Method, Scores
 
 
 @short_repr
@@ -103,15 +104,39 @@ class Fitted:
 
     def scores_of_variance(self, variance: Array, structures: Structures) -> Scores:
         """The raw scores in physical units, once calibrated."""
-        if self.calibration is None:
-            return Scores(variance)
-        forces, energy, power = self.calibration.forces, self.calibration.energy, self.calibration.energy_power
-        return Scores(variance, forces.sigma(variance), energy.sigma(variance) * size_powers(structures, power))
+        counts = lone_counts(structures, self.potential.cutoff)
+        lone = counts == structure_sizes(structures)
+        known = self.calibration
+        if known is None:
+            return Scores(variance, lone_atoms=counts, lone=lone)
+        forces = np.where(lone, np.nan, known.forces.sigma(variance))
+        energies = np.where(lone, np.nan, known.energy.sigma(variance)) * size_powers(structures, known.energy_power)
+        beyond = known.is_beyond(variance) | ((counts > 0) & (lone | (not known.lone_atoms)))
+        return Scores(variance, forces, energies, beyond, counts, lone)
+
+    def remarks(self, beyond: Sequence[bool] | Flags | None, lone: Sequence[bool] | Flags, what: str) -> Iterator[str]:
+        """What must be known of some structures before their numbers are believed, in plain sentences."""
+        if self.calibration is not None and beyond is not None:
+            yield from self.calibration.notes()
+            if count := int((np.array(beyond) & ~np.array(lone)).sum()):
+                yield beyond_sentence(count, len(lone), self.calibration.largest, what)
+        if count := int(np.sum(lone)):
+            yield lone_sentence(count, len(lone), what)
+
+    def remarks_of(self, frames: Sequence[Atoms]) -> Iterator[str]:
+        """The same of frames that carry their `entries`."""
+        beyond = [bool(frame.info.get("beyond_calibration", False)) for frame in frames]
+        yield from self.remarks(beyond, [frame.info.get(LONE_ATOMS) == len(frame) for frame in frames], "frames")
 
     def entries(self, scores: Scores, index: int, coverage: float) -> dict[str, float]:
         """What a structure is told about its uncertainty: the raw score and, once calibrated, what it means."""
         entries = {self.variance_key: float(scores.variance[index])}
+        if scores.lone_atoms[index]:
+            entries[LONE_ATOMS] = int(scores.lone_atoms[index])
         if scores.sigma is None or scores.energy_sigma is None or self.calibration is None:
+            return entries
+        entries["beyond_calibration"] = scores.beyond is not None and bool(scores.beyond[index])
+        if scores.lone[index]:
             return entries
         entries["forces_uncertainty"] = float(scores.sigma[index])
         entries["energy_uncertainty"] = float(scores.energy_sigma[index])

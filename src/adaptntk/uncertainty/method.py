@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.core.metrics import Array
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from adaptntk.uncertainty.feature_model import FeatureModel
     from adaptntk.uncertainty.workbench import Workbench
 
-CALIBRATED_KEYS = ("forces_uncertainty", "energy_uncertainty", "forces_error_bound")
+CALIBRATED_KEYS = ("forces_uncertainty", "energy_uncertainty", "forces_error_bound", "beyond_calibration")
+LONE_ATOMS = "lone_atoms"
 Kind = Literal["variance", "std"]
+Flags = NDArray[np.bool_]
 
 
 @short_repr
@@ -60,13 +63,20 @@ class Scores:
 
     Args:
         variance: the raw score U.
-        sigma: expected root mean square force error, eV/Å.
-        energy_sigma: expected error of the total energy, eV.
+        sigma: expected root mean square force error, eV/Å; NaN for structures of lone atoms only.
+        energy_sigma: expected error of the total energy, eV; likewise.
+        beyond: whether U is larger than any that was calibrated, or some atoms are alone and in the calibration none
+            were: sigma is then an extrapolation.
+        lone_atoms: how many atoms have no neighbour within the cutoff of the model.
+        lone: whether all of them: the model sees separate atoms, and its score (about 0) says nothing.
     """
 
     variance: Array
     sigma: Array | None = None
     energy_sigma: Array | None = None
+    beyond: Flags | None = None
+    lone_atoms: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    lone: Flags = field(default_factory=lambda: np.zeros(0, bool))
 
 
 @short_repr

@@ -1,6 +1,6 @@
 """``adaptntk md``"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +41,7 @@ class SimulationReport(NamedTuple):
     jobs: "list[MDJob]"
     trajectories: "list[SimulationResult]"
     candidates: "Sifted | None" = None
+    remarks: Sequence[str] = ()
 
     def lines(self) -> Iterable[str]:
         for number, (job, run) in enumerate(zip(self.jobs, self.trajectories, strict=True)):
@@ -49,6 +50,7 @@ class SimulationReport(NamedTuple):
             sigma = [frame.info["forces_uncertainty"] for frame in run.frames if "forces_uncertainty" in frame.info]
             largest = f"; largest sigma {max(sigma):.4g} eV/Å" if sigma else ""
             yield f"{name}: {how}{largest}"
+        yield from self.remarks
         if self.candidates is not None:
             count = len(self.candidates.taken)
             yield f"{count:,} candidates" + ("" if count else ": none written") + f" ({self.candidates})"
@@ -93,11 +95,12 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
             frames.setdefault(structure_hash(frame), frame)
         if frames:  # the file is complete after each trajectory
             write_structures(settings.output, frames.values())
+    told = tuple(fitted.remarks_of(list(frames.values())))
     if settings.candidates is None:
-        return SimulationReport(settings, jobs, trajectories)
+        return SimulationReport(settings, jobs, trajectories, remarks=told)
     known = {*fitted.train_hashes, *fitted.calibration_hashes}
     within_reach = watch.not_lost(frames.values(), fitted.calibration, fitted.variance_key)
     found = sift(within_reach, threshold, known, settings.min_distance, fitted.variance_key)
     if found.taken:
         write_structures(settings.candidates, found.taken)
-    return SimulationReport(settings, jobs, trajectories, found)
+    return SimulationReport(settings, jobs, trajectories, found, told)

@@ -28,16 +28,19 @@ class ScoreReport(NamedTuple):
     scores: "Scores"
     correlation_with_size: float | None
     output: Path
+    remarks: Sequence[str] = ()
 
     def lines(self) -> Iterable[str]:
         shown = self.scores.sigma if self.scores.sigma is not None else self.scores.variance
         unit = "sigma (eV/Å)" if self.scores.sigma is not None else "U"
-        low, middle, high = np.quantile(shown, [0.05, 0.5, 0.95])
         noun = "structures" if len(shown) > 1 else "structure"
-        yield (
-            f"{len(shown):,} {noun}, {unit}: median {middle:.4g}, 5-95 % {low:.4g} .. {high:.4g}, "
-            f"largest {shown.max():.4g} (frame {int(shown.argmax())})"
-        )
+        if np.isfinite(shown).any():
+            low, middle, high = np.nanquantile(shown, [0.05, 0.5, 0.95])
+            yield (
+                f"{len(shown):,} {noun}, {unit}: median {middle:.4g}, 5-95 % {low:.4g} .. {high:.4g}, "
+                f"largest {np.nanmax(shown):.4g} (frame {int(np.nanargmax(shown))})"
+            )
+        yield from self.remarks
         yield size_line(self.correlation_with_size)
         yield f"wrote {self.output}"
 
@@ -68,4 +71,5 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
             yield atoms
 
     write_structures(settings.output, annotated())
-    return ScoreReport(pool, scores, size_correlation(scores.variance, pool), settings.output)
+    remarks = tuple(fitted.remarks(scores.beyond, scores.lone, "structures"))
+    return ScoreReport(pool, scores, size_correlation(scores.variance, pool), settings.output, remarks)

@@ -58,6 +58,7 @@ class SelectReport(NamedTuple):
     smallest_gap: float | None = None
     sketch_error: float | None = None
     sketch_overlap: float | None = None
+    remarks: Sequence[str] = ()
 
     def lines(self) -> Iterable[str]:
         scores, pool_size = self.selection.scores, len(self.scores.variance)
@@ -69,6 +70,10 @@ class SelectReport(NamedTuple):
             if self.smallest_gap > self.sketch_error:
                 verdict = "exact scores should give the same batch"
             yield f"smallest decision gap {self.smallest_gap:.2g}, sketch error {self.sketch_error:.2g}: {verdict}"
+        yield from self.remarks
+        beyond = 0 if self.scores.beyond is None else int(self.scores.beyond[self.selection.indices].sum())
+        if beyond:  # it is their job to be uncertain, but somebody may believe their sigma
+            yield f"{beyond:,} of the {len(scores):,} picks lie there: their sigma is extrapolated"
         yield size_line(self.correlation_with_size)
         if self.sketch_overlap is not None:
             yield f"batches of the sketch's two halves overlap by {self.sketch_overlap:.2f} (Jaccard)"
@@ -107,6 +112,8 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     if selection.gaps:
         overlap = candidates.sketch_overlap(settings.count, constraints)
         report = report._replace(smallest_gap=min(selection.gaps), sketch_overlap=overlap)
+    told = fitted.remarks(candidates.scores.beyond, candidates.scores.lone, "candidates")
+    report = report._replace(remarks=tuple(told))
     if fitted.features is not None and fitted.features.sketch_check is not None:
         report = report._replace(sketch_error=fitted.features.sketch_check.error)
     write_structures(settings.output, batch)

@@ -59,7 +59,7 @@ class MACEPotential(Trainable):
         self.atomic_numbers = [int(z) for z in module.atomic_numbers]
         self._element_index = {number: index for index, number in enumerate(self.atomic_numbers)}
         self._species = frozenset(self.atomic_numbers)
-        self.cutoff = float(module.r_max)
+        self.cutoff: float = float(module.r_max)
         self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
         # A model that went through MACECalculator has every gradient switched off. Where only some are off, somebody
         # froze them on purpose, and they are no trainable parameters.
