@@ -10,11 +10,14 @@ from ase import Atoms
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from adaptntk.data.geometry import periodic_pairs
 from adaptntk.models.mace.layout import Layout
 from adaptntk.models.mace.stock import get_neighborhood
 
 # A ZBL repulsion reaches as far as two covalent radii, 5.2 Å at most, whatever the cutoff.
 _LONGEST_PAIR = 6.0
+# What MACE's search cannot do: more boxes, as large as the cutoff, take too long; axes must not lie in a plane.
+_MOST_BOXES, _FLAT = 1e6, 1e-4
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,21 @@ def mean_neighbours(structures: Sequence[Atoms], cutoff: float) -> float:
 def _neighbours(atoms: Atoms, cutoff: float) -> tuple[np.ndarray, ...]:
     """Positions, edges, shifts in Å and in cells, and the cell.
 
-    MACE's search divides a box around all atoms of an open system into cells: an atom that has flown 100 Å away makes
-    it take a second, one at 1,000 Å gigabytes. So such systems have a search of their own.
+    MACE's search divides the cell, or a box around all atoms of an open system, into boxes: an atom that flew 100 Å
+    away makes it take a second, one at 1,000 Å gigabytes. So open systems and large cells have a search of their own.
     """
     positions = np.array(atoms.positions)
     if atoms.pbc.any():
-        periodic = tuple(bool(direction) for direction in atoms.pbc)
-        return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+        # As MACE has it where the structure is not periodic.
+        far = (np.abs(positions).max() + 1) * 5 * cutoff
+        cell = np.where(atoms.pbc[:, None], atoms.cell, np.eye(3) * far)
+        volume = abs(np.linalg.det(cell))
+        flat = volume < _FLAT * np.prod(np.linalg.norm(cell, axis=1))
+        if not flat and volume / cutoff**3 < _MOST_BOXES:
+            periodic = tuple(bool(direction) for direction in atoms.pbc)
+            return positions, *get_neighborhood(positions, cutoff, periodic, np.array(atoms.cell))
+        first, second, unit_shifts, _ = periodic_pairs(positions, cell, atoms.pbc, cutoff)
+        return positions, np.stack([first, second]), unit_shifts @ cell, unit_shifts, cell
     # MACE's box is as large as the distance from the origin.
     positions -= positions.mean(axis=0)
     pairs = cKDTree(positions).query_pairs(cutoff, output_type="ndarray").T
