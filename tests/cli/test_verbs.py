@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adaptntk.cli.app import app
+from adaptntk.data.structures import read_structures
 from adaptntk.uncertainty.file import load_fitted
 from adaptntk.version import __version__
 
@@ -50,6 +51,49 @@ def test_score_writes_standard_deviations(from_command_line, files, parts, fitte
     assert all(a.info["energy_uncertainty"] > 0 for a in frames)
     assert all(a.info["forces_error_bound"] > 0 for a in frames)
     assert all("REF_forces" in a.arrays for a in frames)
+    predicted = fitted.potential.predict(parts["pool"])
+    assert np.allclose([a.info["predicted_energy"] for a in frames], predicted.energies, atol=1e-4)
+    assert np.allclose([a.arrays["predicted_forces"] for a in frames], predicted.forces, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.traj", "s.jsonl", "s.extxyz.gz"])
+def test_score_writes_what_the_name_says(from_command_line, files, tmp_path, run, name):
+    assert run("score", from_command_line[0], files["pool"], "-o", tmp_path / name).exit_code == 0
+    content = (tmp_path / name).read_bytes()
+    if name == "s.csv":
+        rows = list(csv.DictReader(content.decode().splitlines()))
+        assert len(rows) == 30
+        assert all(float(row["forces_uncertainty"]) > 0 and float(row["predicted_energy"]) < 0 for row in rows)
+    else:
+        begin = {"s.traj": b"- of Ulm", "s.jsonl": b'{"numbers"', "s.extxyz.gz": b"\x1f\x8b"}[name]
+        assert content.startswith(begin)
+        frames = read_structures(tmp_path / name, labelled=True)
+        assert all(a.arrays["predicted_forces"].shape == (9, 3) for a in frames)
+
+
+@pytest.mark.parametrize("verb", [("score",), ("select", "-n", 2), ("md", "--steps", 1)])
+def test_other_names_are_refused_before_the_work(files, tmp_path, run, verb):
+    """Not even the .ntk file is looked for."""
+    result = run(verb[0], tmp_path / "no.ntk", files["pool"], *verb[1:], "-o", tmp_path / "s.txt")
+    assert result.exit_code == 2
+    assert "structures are written as .xyz" in result.stderr
+
+
+def test_marks_of_an_earlier_score_do_not_stay(ntk_file, parts, tmp_path, run):
+    from adaptntk.data.structures import write_structures
+
+    pool = [atoms.copy() for atoms in parts["pool"][:3]]
+    for atoms in pool:
+        atoms.info |= {"pick": 3, "predicted_energy": 99.0, "lone_atoms": True, "forces_uncertainty": 7.0, "kept": 1}
+        atoms.arrays["predicted_forces"] = np.ones((9, 3))
+    write_structures(tmp_path / "pool.xyz", pool)
+    assert run("score", ntk_file, tmp_path / "pool.xyz", "-o", tmp_path / "s.xyz").exit_code == 0
+    for atoms in ase.io.read(tmp_path / "s.xyz", ":"):
+        assert not {"pick", "lone_atoms"} & {*atoms.info}
+        assert atoms.info["kept"] == 1
+        assert atoms.info["predicted_energy"] < 0
+        assert atoms.info["forces_uncertainty"] < 7
+        assert not np.allclose(atoms.arrays["predicted_forces"], 1)
 
 
 def test_select_writes_picks_in_order(from_command_line, files, parts, fitted, tmp_path, run):
@@ -62,6 +106,7 @@ def test_select_writes_picks_in_order(from_command_line, files, parts, fitted, t
     assert [a.info["pool_index"] for a in frames] == expected.indices
     assert [a.info["pick"] for a in frames] == list(range(1, 9))
     assert np.allclose([a.info["pick_score"] for a in frames], expected.scores, rtol=1e-4)
+    assert all("predicted_forces" in a.arrays and "predicted_energy" in a.info for a in frames)
     assert figure.stat().st_size > 10_000
     rows = list(csv.DictReader((tmp_path / "picks.csv").read_text().splitlines()))
     assert sum(row["pick_score"] != "" for row in rows) == 8

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ase import Atoms
 
     from adaptntk.uncertainty.method import Scores
+    from adaptntk.verbs.annotation import Predicted
 
 
 class ScoreSettings(FittedFile, Coverage, Store):
@@ -47,15 +48,16 @@ class ScoreReport(NamedTuple):
 
 @verb(ScoreSettings)
 def score(settings: ScoreSettings, show: Show) -> ScoreReport:
-    """Write the structures with their uncertainty.
+    """Write the structures with what the model says of them, and its uncertainty.
 
-    Each frame gets ntk_variance (the raw score U), forces_uncertainty (eV/Å), energy_uncertainty (eV) and
-    forces_error_bound (eV/Å) in its comment line.
+    Each frame gets predicted_energy (eV), ntk_variance (the raw score U), forces_uncertainty (eV/Å), energy_uncertainty
+    (eV) and forces_error_bound (eV/Å) in its comment line, and predicted_forces (eV/Å) beside its positions.
     """
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.formats import check_output
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
+    from adaptntk.verbs.annotation import marked, predictions, predicts_in_passing
 
     check_output(settings.output)
     check_coverage(settings.coverage)
@@ -63,12 +65,17 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     fitted.check_store(settings.store)
     pool = settings.open(settings.structures, fitted)
     fitted.announce(pool, kept=False, store=settings.store)
-    scores = fitted.score(pool, name, settings.store, show.progress)
+    if settings.store is None and predicts_in_passing(fitted):
+        assessed = fitted.assess(pool, progress=show.progress)
+        scores = fitted.scores_of_variance(assessed.variance, pool)
+        predicted: Iterable[Predicted] = zip(assessed.energies, assessed.forces, strict=True)
+    else:
+        scores = fitted.score(pool, name, settings.store, show.progress)
+        predicted = predictions(fitted, pool, show.progress)
 
     def annotated() -> "Iterator[Atoms]":
-        for index, atoms in enumerate(pool):
-            atoms.info |= fitted.entries(scores, index, settings.coverage)
-            yield atoms
+        for index, (atoms, said) in enumerate(zip(pool, predicted, strict=True)):
+            yield marked(atoms, fitted.entries(scores, index, settings.coverage), said)
 
     write_structures(settings.output, annotated())
     remarks = tuple(fitted.remarks(scores.beyond, scores.lone, "structures"))

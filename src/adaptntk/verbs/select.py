@@ -91,6 +91,7 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     from adaptntk.data.structures import write_structures
     from adaptntk.evaluation import size_correlation
     from adaptntk.report.figures import draw_selection
+    from adaptntk.verbs.annotation import marked, predictions
 
     _check(settings)
     fitted = settings.load()
@@ -101,12 +102,12 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
     batch = []
-    picked = zip(selection.indices, selection.scores, selection.criteria, strict=True)
-    for turn, (index, score, criterion) in enumerate(picked, start=1):
-        atoms = pool[index].copy()
-        atoms.info |= fitted.entries(candidates.scores, index, settings.coverage)
-        atoms.info |= {"pick": turn, "pick_score": score, "pick_criterion": criterion, "pool_index": index}
-        batch.append(atoms)
+    predicted = predictions(fitted, [pool[index] for index in selection.indices])
+    picked = zip(selection.indices, selection.scores, selection.criteria, predicted, strict=True)
+    for turn, (index, score, criterion, said) in enumerate(picked, start=1):
+        entries: dict[str, Any] = dict(fitted.entries(candidates.scores, index, settings.coverage))
+        entries |= {"pick": turn, "pick_score": score, "pick_criterion": criterion, "pool_index": index}
+        batch.append(marked(pool[index], entries, said))
     excluded, correlation = sum(constraints.excluded or ()), size_correlation(candidates.scores.variance, pool)
     report = SelectReport(settings, batch, selection, candidates.scores, excluded, correlation)
     if selection.gaps:
