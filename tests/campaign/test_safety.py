@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from adaptntk.campaign import loop
-from adaptntk.campaign.config import Overrides, read_config
+from adaptntk.campaign.config import Overrides
+from adaptntk.campaign.config_file import read_config
 from adaptntk.campaign.layout import read_run
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.data.structures import structure_hash, write_structures

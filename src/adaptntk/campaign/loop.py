@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from adaptntk.campaign.config import CHANGEABLE, Campaign, Overrides, check_content, read_config
+from adaptntk.campaign.config import CHANGEABLE, Campaign, Overrides
+from adaptntk.campaign.config_file import check_content, read_config
 from adaptntk.campaign.layout import RoundDirectory, RunDirectory
 from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, Verdict
 from adaptntk.campaign.steps.begin import begin

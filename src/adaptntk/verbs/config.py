@@ -34,7 +34,7 @@ class TextReport(NamedTuple):
 @verb(TextSettings)
 def template(settings: TextSettings, show: Show) -> TextReport:
     """A configuration with every field, its default and its meaning."""
-    from adaptntk.campaign.config import template as make
+    from adaptntk.campaign.config_file import template as make
 
     return settings.give(make())
 
@@ -42,7 +42,7 @@ def template(settings: TextSettings, show: Show) -> TextReport:
 @verb(TextSettings)
 def schema(settings: TextSettings, show: Show) -> TextReport:
     """The JSON schema, with which editors complete and check the file."""
-    from adaptntk.campaign.config import schema as make
+    from adaptntk.campaign.config_file import schema as make
 
     return settings.give(json.dumps(make(), indent=1) + "\n")
 
@@ -50,7 +50,7 @@ def schema(settings: TextSettings, show: Show) -> TextReport:
 @verb(CampaignFile)
 def check(settings: CampaignFile, show: Show) -> TextReport:
     """Check a configuration and its files, and say what it will do; nothing is computed."""
-    from adaptntk.campaign.config import read_config
+    from adaptntk.campaign.config_file import read_config
     from adaptntk.labelers.process import check_spec
 
     found = read_config(settings.config)
