@@ -18,6 +18,7 @@ from adaptntk.memory import keep_freed_memory
 from adaptntk.models.family import Trainable
 from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph
+from adaptntk.models.mace.pickling import network_bytes
 from adaptntk.models.mace.twin import unknown_layers
 from adaptntk.models.protocol import Capabilities, Potential, Predictions, SinglePoint, check_dropout_rate, weights_hash
 from adaptntk.progress import Progress, silent
@@ -206,9 +207,9 @@ class MACEPotential(Trainable):
             self.module.scale_shift.shift += per_atom
 
     def save(self, path: str | Path) -> None:
-        """Write a stock ``.model`` file."""
-        module = self._stock_copy().cpu()
-        write_atomically(path, lambda temporary: torch.save(module, temporary))
+        """Write a stock ``.model`` file, whose bytes depend on the network alone."""
+        content = network_bytes(self._stock_copy().cpu())
+        write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
     def _total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
         """Sums of the atoms' energies in float64: float32 resolves a total of -17,000 eV to 2 meV only."""

@@ -29,7 +29,8 @@ with quiet():
     from e3nn.o3._tensor_product._instruction import Instruction  # isort: skip
 
 readouts = (LinearReadoutBlock, NonLinearReadoutBlock, NonLinearBiasReadoutBlock)
-values = (o3.Irrep, o3.Irreps, _MulIr, LinearInstruction, Instruction)
+irreps = (o3.Irrep, o3.Irreps, _MulIr)
+values = (*irreps, LinearInstruction, Instruction)
 """Of what the settings of a network consist, besides numbers and strings."""
 
 
@@ -54,6 +55,7 @@ __all__ = [
     "FullyConnectedNet",
     "SymmetricContraction",
     "get_neighborhood",
+    "irreps",
     "layers",
     "modules",
     "o3",

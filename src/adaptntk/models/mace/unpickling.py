@@ -21,7 +21,8 @@ from torch import Tensor, fx
 from torch._weights_only_unpickler import Unpickler
 
 from adaptntk.models.mace.generated import UnknownCodeError, rebuild
-from adaptntk.models.mace.stock import layers, quiet, values
+from adaptntk.models.mace.pickling import compile_layer
+from adaptntk.models.mace.stock import layers, values
 
 _LOCK = threading.RLock()  # torch's list of safe globals belongs to the process
 # Known to torch's unpickler by itself; the others that it knows no model needs.
@@ -151,20 +152,19 @@ def _compile(archive: bytes) -> torch.jit.ScriptModule:
     kinds = {name: _Inert for name in _names(records["data.pkl"]) if name.startswith("__torch__.")}
     saved = _unpickle(records, {"torch.jit._pickle.restore_type_tag": _first, **kinds})
     tensors = {name: value for name, value in saved.state.items() if isinstance(value, Tensor)}
-    with quiet():
-        return torch.jit.script(_rebuild(saved.state["_code"], tensors))
+    return _known_code(compile_layer, saved.state["_code"], tensors)
 
 
-def _rebuild(source: str, tensors: Mapping[str, Tensor]) -> fx.GraphModule:
+def _known_code(make: Callable[[str, Mapping[str, Tensor]], Any], source: str, tensors: Mapping[str, Tensor]) -> Any:
     try:
-        return rebuild(source, tensors)
+        return make(source, tensors)
     except UnknownCodeError as error:
         raise UnsafeModelError(f"has code in a layer that no MACE model needs ({str(error)[:100]})") from None
 
 
 def _graph_module(body: dict[str, Any], imports: str) -> fx.GraphModule:
     """In place of ``torch.fx.graph_module.reduce_graph_module``, which executes the source and the imports."""
-    module = _rebuild(body["_code"], {**body["_buffers"], **body["_parameters"]})
+    module = _known_code(rebuild, body["_code"], {**body["_buffers"], **body["_parameters"]})
     return module.train(bool(body["training"]))
 
 
