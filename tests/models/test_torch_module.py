@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from adaptntk.errors import InputError
 from adaptntk.models.protocol import energy_gradients_one_by_one
 from adaptntk.models.torch_module import TorchModulePotential
 from adaptntk.testing import check_potential
@@ -78,3 +79,32 @@ def test_a_module_that_cannot_be_vectorised(ethanol_frames, caplog):
         rows = [potential.energy_gradients(graphs) for _ in range(2)]
     assert caplog.text.count("torch.func cannot vectorise") == 1
     assert torch.equal(rows[1], energy_gradients_one_by_one(potential, graphs))
+
+
+class Images(torch.nn.Module):
+    """Pairs with the images of the neighbouring cells."""
+
+    def __init__(self):
+        super().__init__()
+        self.strength = torch.nn.Parameter(torch.tensor(0.7))
+
+    def forward(self, positions, numbers, cell):
+        shifts = torch.cartesian_prod(*[torch.arange(-2.0, 3.0, dtype=cell.dtype)] * 3) @ cell
+        between = positions[:, None] - positions + shifts[:, None, None] + 1e-9
+        distances = torch.linalg.vector_norm(between, dim=-1)
+        return self.strength * (torch.exp(-2 * distances) * numbers[:, None] * numbers).sum()
+
+
+def test_periodic_structures_need_a_module_that_takes_cells(silicon):
+    with pytest.raises(InputError, match=r"Si\d*: PairNetwork takes no cell.*takes_cell=True"):
+        TorchModulePotential(PairNetwork()).predict([silicon])
+    slab = silicon.copy()
+    slab.pbc = (True, False, False)
+    with pytest.raises(InputError, match="takes no cell"):
+        TorchModulePotential(PairNetwork()).energy_gradients([TorchModulePotential(PairNetwork()).graph(slab)])
+    potential = TorchModulePotential(Images().double(), takes_cell=True)
+    larger = silicon.copy()
+    larger.cell *= 1.1  # the atoms stay, their images do not
+    assert len(set(potential.predict([silicon, slab, larger]).energies)) == 3
+    graphs = [potential.graph(atoms) for atoms in (silicon, slab)]
+    assert torch.allclose(potential.energy_gradients(graphs), energy_gradients_one_by_one(potential, graphs))
