@@ -118,7 +118,7 @@ def test_a_campaign_that_an_older_version_began_is_resumed(tmp_path):
     run, _ = run_campaign(folder / "campaign.yaml", resume=True)
     assert json.loads((run / "verdict.json").read_text()) == expected["verdict"]
     summary = json.loads((run / "rounds" / "01" / "round.json").read_text())
-    assert summary.keys() == expected["round"].keys()
+    assert summary.keys() == expected["round"].keys() | {"remarks"}
     assert summary["labels"] == expected["round"]["labels"]
     assert summary["errors"] == pytest.approx(expected["round"]["errors"], rel=1e-6)
     waves = [json.loads((run / "rounds" / "01" / "picks.json").read_text()), expected["picks"]]
@@ -159,7 +159,7 @@ def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_
     assert [atoms.info["ntk_variance"] for atoms in pool] == pytest.approx(scores.variance, rel=1e-4)
     assert [atoms.info["forces_uncertainty"] for atoms in pool] == pytest.approx(scores.sigma, rel=1e-4)
     explored = json.loads((run / "rounds" / "01" / "explored.json").read_text())
-    assert explored == {"trajectories": [], "frames": {"taken": 40, "dropped": {}}}
+    assert (explored["trajectories"], explored["frames"]) == ([], {"taken": 40, "dropped": {}})
     # From exactly what was written, so that a campaign that is resumed picks the same.
     features = [
         shard_features(run / "rounds" / "00" / "model.ntk", frames, "cpu") for frames in (pool, _pool_of(given))

@@ -94,6 +94,22 @@ def test_runs_are_compared_on_common_test_structures(run_folder, other_folder, t
         assert milli(last) in text
 
 
+def test_what_lies_beyond_the_calibration_is_told(page, run_folder, tmp_path):
+    assert "Beyond what is known" not in page
+    copy = Path(shutil.copytree(run_folder, tmp_path / "run"))
+    told = {
+        "explored": "7 of 90 frames lie beyond what was calibrated",
+        "round": "2 of 30 hold-out structures lie <there>",
+    }
+    for name, text in told.items():
+        path = copy / "rounds" / "01" / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"remarks": [text]}))
+    text = campaign_page(read_run(copy))
+    assert "Beyond what is known" in text
+    assert told["explored"] in text
+    assert "hold-out structures lie &lt;there&gt;" in text
+
+
 def test_error_texts_are_shown_as_they_are(page):
     assert "in 250 iterations &lt;&amp;&gt; &#39;quoted&#39;" in page
     assert "<&>" not in page

@@ -64,10 +64,11 @@ class FrameCounts:
 
 @dataclass(frozen=True)
 class Explored:
-    """``explored.json``"""
+    """``explored.json``; ``remarks`` say of how many frames the uncertainty was an extrapolation."""
 
     trajectories: tuple[TrajectoryRecord, ...] = ()
     frames: FrameCounts | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,7 @@ class RoundSummary:
     test: ErrorRecord | None = None  # on the user's test structures where there are any
     spearman: float | None = None  # of uncertainty and error; None where it is not defined
     information_per_label: float | None = None  # mean over the picks; None where nothing was picked
+    remarks: tuple[str, ...] = ()  # on the uncertainty of the hold-out structures
 
 
 @dataclass(frozen=True)

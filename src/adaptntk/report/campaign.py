@@ -48,6 +48,7 @@ def campaign_page(run: RunSnapshot, beside: Sequence[RunSnapshot] = (), max_stru
         shares=tables.label_shares(run),
         explorations=tables.exploration_table(run),
         frames=tables.frames_table(run),
+        remarks=tables.remarks_table(run),
         information=figures.information_panel(run.rounds),
         times=figures.time_panel(run.rounds),
         time_table=tables.time_table(run),

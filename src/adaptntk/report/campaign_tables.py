@@ -166,6 +166,13 @@ def frames_table(run: RunSnapshot) -> Table:
     return Table(("round", "frames met", "taken", "left out"), rows)
 
 
+def remarks_table(run: RunSnapshot) -> Table:
+    """Where the uncertainty was an extrapolation, or said nothing."""
+    told = [(entry.number, (*entry.explored.remarks, *(entry.summary.remarks if entry.summary else ())))
+            for entry in run.rounds]  # fmt: skip
+    return Table(("round", "remark"), tuple((str(number), text) for number, texts in told for text in texts))
+
+
 def number(value: float | None, form: str) -> str:
     """A number, or a dash where there is none."""
     return NOTHING if value is None else form.format(value)

@@ -39,7 +39,7 @@ def explore(driver: Driver, here: RoundDirectory) -> np.ndarray | None:
     before, features = driver.run.round(here.number - 1), None
     if config.pool is not None:
         found = sift(_pool_of(config.pool), None, known, config.min_distance)
-        new = candidates = found.taken
+        met = new = candidates = found.taken
         features = _scored(driver, before.ntk, new)
     else:
         met = _simulate(driver, here, before.ntk)
@@ -52,9 +52,11 @@ def explore(driver: Driver, here: RoundDirectory) -> np.ndarray | None:
             # With some to spare, for labels may fail.
             candidates = least_lost(new, met, known, config.min_distance, wanted.total + wanted.train)
             _tell_lost(here.number, len(new), len(candidates) - len(new))
-    log.info("round %d: %s", here.number, found)
+    told = tuple(load_ntk(before.ntk, driver.config.execution.device).remarks_of(met))
+    for text in (found, *told):
+        log.info("round %d: %s", here.number, text)
     explored = here.explored.read() or Explored()
-    here.explored.write(replace(explored, frames=FrameCounts(len(found.taken), found.dropped)))
+    here.explored.write(replace(explored, frames=FrameCounts(len(found.taken), found.dropped), remarks=told))
     # Drawn from everything that is left, before anything is chosen: only so do they tell the error there.
     drawn = driver.rng(here.number, 1).permutation(len(new))[: SPARE * (wanted.valid + wanted.holdout)]
     write_structures(here.random, [marked(new[i]) for i in drawn])
@@ -81,7 +83,8 @@ def least_lost(
     new: Sequence[Atoms], met: Sequence[Atoms], known: Collection[str], min_distance: float, enough: int
 ) -> list[Atoms]:
     """To learn from where a model is lost from the start: the frames it knows, then the least uncertain of all."""
-    return sift([*new, *sorted(met, key=score_of)], None, known, min_distance).taken[: max(enough, len(new))]
+    within = sorted((atoms for atoms in met if np.isfinite(score_of(atoms))), key=score_of)
+    return sift([*new, *within], None, known, min_distance).taken[: max(enough, len(new))]
 
 
 def _pool_of(path: Path) -> list[Atoms]:

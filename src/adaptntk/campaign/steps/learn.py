@@ -85,7 +85,8 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
     frames = run.labelled("holdout")
     uncertainty = load_ntk(here.ntk, config.execution.device)
     found = uncertainty.assess(frames)
-    sigma = uncertainty.scores_of_variance(found.variance, frames).sigma
+    scores = uncertainty.scores_of_variance(found.variance, frames)
+    sigma = scores.sigma
     assert sigma is not None
     assert uncertainty.calibration is not None
     errors, energies = force_errors(found.forces, frames), np.abs(energy_errors(found.energies, frames))
@@ -105,6 +106,7 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
         test=_summary(uncertainty.potential.predict(test), test, driver) if test else None,
         spearman=float(spearman) if np.isfinite(spearman) else None,
         information_per_label=float(np.mean(information)) if information else None,
+        remarks=tuple(uncertainty.remarks(scores.beyond, scores.lone, "hold-out structures")),
     )
     here.summary.write(summary)
     return summary
