@@ -11,7 +11,9 @@ from adaptntk.errors import InputError
 from adaptntk.evaluation import (
     calibration_quality,
     check_label_units,
+    check_predicted,
     energy_errors,
+    energy_summary,
     force_errors,
     force_rmse,
     force_rmse_interval,
@@ -112,11 +114,15 @@ def test_observed_coverage():
     u = rng().gamma(2.0, 1.0, 99)
     e = np.sqrt(u) * rng(1).exponential(1.0, 99)
     calibration = Calibration.fit(u, e, e, rng())
-    found = observed_coverage(calibration, u, e, 0.9)
+    found = observed_coverage(calibration.ratios, calibration.force_sigma(u), e, 0.9)
     assert found["observed"] == pytest.approx(0.9, abs=0.08)
     assert found["observed"] == np.mean(e <= calibration.error_bound(u, 0.9))
     small = Calibration.fit(u[:12], e[:12], e[:12], rng())
-    assert observed_coverage(small, u, e, 0.95) == {"stated": 0.95, "observed": None, "error_over_sigma": None}
+    assert observed_coverage(small.ratios, small.force_sigma(u), e, 0.95) == {
+        "stated": 0.95,
+        "observed": None,
+        "error_over_sigma": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -124,13 +130,22 @@ def test_observed_coverage():
 )
 def test_units_of_labels(mixed, unit, factor):
     structures, _ = mixed
-    right = reference_forces(structures)
-    check_label_units(right, structures, "set")
-    check_label_units([1.3 * forces for forces in right], structures, "set")  # a bad model is no unit
-    with pytest.raises(InputError, match=f"set: the force labels are .* so they look like {unit};"):
-        check_label_units([forces / factor for forces in right], structures, "set")
-    noise = [rng(i).normal(size=forces.shape) / factor for i, forces in enumerate(right)]
-    check_label_units(noise, structures, "set")
+    right, energies = reference_forces(structures), reference_energies(structures)
+
+    def check(forces, frames=structures, scale=1.0):
+        check_label_units(Predictions(energies / scale, list(forces)), frames, "set")
+
+    check(right)
+    check(1.3 * forces for forces in right)  # a bad model is no unit
+    with pytest.raises(InputError, match=f"set: the labelled forces are .* so they look like {unit};"):
+        check(forces / factor for forces in right)
+    check(rng(i).normal(size=forces.shape) / factor for i, forces in enumerate(right))
+    bare = [atoms.copy() for atoms in structures]
+    for atoms in bare:
+        del atoms.arrays[FORCES]
+    check(right, bare)
+    with pytest.raises(InputError, match=f"set: the labelled energies are .* so they look like {unit};"):
+        check(right, bare, factor)
 
 
 def test_size_correlation(mixed):
@@ -138,3 +153,51 @@ def test_size_correlation(mixed):
     sizes = np.array([float(len(atoms)) for atoms in structures])
     assert size_correlation(sizes**2, structures) == pytest.approx(1)
     assert size_correlation(sizes[:3], [structures[0]] * 3) is None
+
+
+def test_what_has_no_label_has_no_error(mixed):
+    """Summaries are those of the structures that have the label."""
+    structures, predicted = mixed
+    partly = [atoms.copy() for atoms in structures]
+    del partly[0].info[ENERGY], partly[1].arrays[FORCES]
+    assert np.isnan(energy_errors(predicted.energies, partly)).tolist() == [i == 0 for i in range(len(partly))]
+    assert np.isnan(force_errors(predicted.forces, partly)).tolist() == [i == 1 for i in range(len(partly))]
+    found, whole = summarise_errors(predicted, partly), summarise_errors(predicted, structures)
+    assert found.energy_mae_per_atom == pytest.approx(whole.energy_mae_per_atom)
+    without = [i for i in range(len(structures)) if i != 1]
+    rest = Predictions(predicted.energies[without], [predicted.forces[i] for i in without])
+    assert found.force_rmse == summarise_errors(rest, [structures[i] for i in without]).force_rmse
+    for atoms in partly:
+        atoms.info.pop(ENERGY, None)
+    assert np.isnan(summarise_errors(predicted, partly).energy_mae)
+    assert np.isnan(summarise_errors(predicted, partly).hot_force_rmse)
+    broken = np.where(np.arange(len(structures)) == 2, np.nan, predicted.energies)
+    with pytest.raises(InputError, match="set, frame 2: the model predicts no finite"):
+        check_predicted(Predictions(broken, predicted.forces), "set")
+
+
+def test_energy_errors_with_and_without_their_offset():
+    errors, sizes = np.array([0.3, 0.5, 0.1]), np.array([1.0, 2.0, 4.0])
+    found = energy_summary(errors, sizes, np.full(3, 0.2))
+    assert found["offset"] == pytest.approx(0.3)
+    assert found["offset_per_atom"] == pytest.approx((0.3 + 0.25 + 0.025) / 3)
+    assert found["mae"] == pytest.approx(0.3)
+    assert found["rmse"] == pytest.approx(np.sqrt(0.35 / 3))
+    assert found["mae_without_offset"] == pytest.approx(0.5 / 3)
+    assert found["rmse_without_offset_per_atom"] == pytest.approx(np.sqrt((0.01 + 0.0225 + 0.000625) / 3))
+
+
+def test_attainable_ranking():
+    """A sigma that hardly differs cannot rank; one that differs by orders of magnitude can."""
+    narrow, wide = rng().uniform(1.0, 1.01, 200), 10 ** rng().uniform(0, 8, 200)
+    assert abs(metrics.attainable_spearman(narrow, rng())) < 0.1
+    assert metrics.attainable_spearman(wide, rng()) > 0.9
+
+
+def test_what_is_undefined_is_nan_without_a_warning():
+    flat, e = np.ones(30), rng().gamma(2.0, 1.0, 30)
+    found = ranking(flat, e, rng())
+    assert np.isnan([found["spearman"], *found["spearman_interval"]]).all()
+    found = ranking(e, flat, rng())
+    assert np.isnan([found["spearman"], found["aurc_n"], *found["aurc_n_interval"]]).all()
+    assert metrics.error_degrees_of_freedom(flat, flat) > 1e6

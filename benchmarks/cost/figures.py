@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter, NullFormatter
 
-from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS, save_figure
+from adaptntk.report.axes import ACCENT, NEUTRAL, POINTS
+from adaptntk.report.figures import save_figure
 
 COLOURS = {
     "gradients": POINTS,

@@ -111,7 +111,7 @@ def describe(uncertainty: Fitted, runs: Sequence[Recorded]) -> dict[str, object]
     variance = np.array([frame.info["ntk_variance"] for run in runs for frame in run.frames])
     calibration = uncertainty.calibration
     assert calibration is not None
-    sigma = calibration.forces.sigma(variance)
+    sigma = calibration.force_sigma(variance)
     held = {f"bound_held_{c}": float(np.mean(errors <= calibration.error_bound(variance, c))) for c in (0.9, 0.95)}
     return {
         "runs": len(runs),

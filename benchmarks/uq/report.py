@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
-from adaptntk.report.figures import NEUTRAL, plain_log_ticks, read_columns, save_figure
+from adaptntk.report.axes import NEUTRAL, plain_log_ticks
+from adaptntk.report.figures import read_columns, save_figure
 from adaptntk.report.tables import aligned
 from benchmarks.names import COLOURS, title
 
@@ -117,7 +118,7 @@ def _scatter(columns: dict[str, Array], methods: Sequence[str]) -> Figure:
         axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, title=title(method))
         rank = metrics.spearman(columns[f"{method}_variance"], error)
         axes.text(0.05, 0.93, f"Spearman {rank:.2f}", transform=axes.transAxes, va="top")
-        plain_log_ticks(axes)
+        plain_log_ticks(axes.xaxis, axes.yaxis)
     panels[0].set_ylabel("true force RMSE (eV/Å)")
     figure.supxlabel("predicted uncertainty σ (eV/Å), recalibrated; dashed: y = x", fontsize=10)
     return figure

@@ -1,24 +1,36 @@
 """Errors and metrics: the only place that computes them, so that one name means one quantity everywhere.
 
 ``force_error`` is the root mean square over the force components of one structure, ``force_rmse`` that over all force
-components of a set. ``ence`` is the calibration error of the sigma that is given, ``ence_cross_fitted`` that of a sigma
-fitted to the very structures it is judged on, in two halves, as in the paper.
+components of a set. ``energy_error`` is predicted minus labelled total energy; a part of it is often an offset that all
+structures share and that cancels in differences. NaN stands for what has no label. ``ence`` is the calibration error of
+the sigma that is given, ``ence_cross_fitted`` that of a sigma fitted to the very structures it is judged on, in two
+halves, as in the paper.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 import numpy as np
 from ase import units
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
-from adaptntk.core.calibration import Calibration, conformal_quantile, cross_fitted_sigma
+from adaptntk.core.calibration import conformal_quantile, cross_fitted_sigma
 from adaptntk.core.metrics import Array
 from adaptntk.data.structures import Structures, reference_energies, reference_forces, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.models.protocol import Predictions
+
+
+class Predicted(Protocol):
+    """Energies (eV) and forces (eV/Å) of structures, whoever says so."""
+
+    @property
+    def energies(self) -> Array: ...
+
+    @property
+    def forces(self) -> Sequence[Array]: ...
+
 
 KCAL_PER_MOL = units.kcal / units.mol
 BOOTSTRAPS = 2000
@@ -27,14 +39,26 @@ _UNITS = {"kcal/mol": 23.0605, "kJ/mol": 96.4853, "Hartree": 1 / 27.2114, "Hartr
 
 
 def force_errors(predicted: Sequence[Array], structures: Structures) -> Array:
-    """Root mean square over atoms and directions, one number per structure, eV/Å."""
+    """Root mean square over atoms and directions, one number per structure, eV/Å; NaN without labels."""
     reference = reference_forces(structures)
     return np.array([np.sqrt(np.mean((p - r) ** 2)) for p, r in zip(predicted, reference, strict=True)])
 
 
 def energy_errors(predicted: Array, structures: Structures) -> Array:
-    """Predicted minus labelled total energy, eV."""
+    """Predicted minus labelled total energy, eV; NaN without labels."""
     return predicted - reference_energies(structures)
+
+
+def ranked_errors(predicted: Predicted, structures: Structures) -> Array:
+    """What scores are to rank: force errors, or where no forces are labelled energy errors per atom without the mean.
+
+    NaN for structures without that label.
+    """
+    errors = force_errors(predicted.forces, structures)
+    if np.isfinite(errors).any():
+        return errors
+    energies = energy_errors(predicted.energies, structures) / structure_sizes(structures)
+    return np.abs(energies - np.nanmean(energies))
 
 
 def force_rmse(errors: Array, sizes: Array) -> float:
@@ -55,7 +79,7 @@ class ErrorSummary:
     """Errors on a set, eV and eV/Å; the tail as well as the mean.
 
     ``force_rmse_p99`` is the 99th percentile of the force errors of structures, ``hot_force_rmse`` that of the tenth
-    with the highest energy per atom above what its elements account for.
+    with the highest energy per atom above what its elements account for. What no structure has labels for is NaN.
     """
 
     force_rmse: float
@@ -65,27 +89,31 @@ class ErrorSummary:
     energy_mae_per_atom: float
 
 
-def summarise_errors(predicted: Predictions, structures: Structures) -> ErrorSummary:
+def summarise_errors(predicted: Predicted, structures: Structures) -> ErrorSummary:
     """What is said of a model's errors on labelled structures."""
-    sizes = structure_sizes(structures).astype(float)
-    errors = force_errors(predicted.forces, structures)
-    energies = np.abs(energy_errors(predicted.energies, structures))
-    hot = _hottest_tenth(structures, sizes)
-    return ErrorSummary(
-        force_rmse(errors, sizes),
-        float(np.quantile(errors, 0.99)),
-        force_rmse(errors[hot], sizes[hot]),
-        float(energies.mean()),
-        float((energies / sizes).mean()),
-    )
+    sizes, errors = structure_sizes(structures).astype(float), force_errors(predicted.forces, structures)
+    labels = reference_energies(structures)
+    energies = np.abs(predicted.energies - labels)
+    forces, energy = np.isfinite(errors), np.isfinite(energies)
+    found = dict.fromkeys((field.name for field in fields(ErrorSummary)), float("nan"))
+    if forces.any():
+        found["force_rmse"] = force_rmse(errors[forces], sizes[forces])
+        found["force_rmse_p99"] = float(np.quantile(errors[forces], 0.99))
+    if (forces & energy).any():
+        hot = _hottest_tenth(structures, np.where(forces, labels, np.nan))
+        found["hot_force_rmse"] = force_rmse(errors[hot], sizes[hot])
+    if energy.any():
+        found["energy_mae"] = float(energies[energy].mean())
+        found["energy_mae_per_atom"] = float((energies / sizes)[energy].mean())
+    return ErrorSummary(**found)
 
 
-def _hottest_tenth(structures: Structures, sizes: Array) -> NDArray[np.bool_]:
-    energies = reference_energies(structures)
+def _hottest_tenth(structures: Structures, energies: Array) -> NDArray[np.bool_]:
     numbers = sorted({int(z) for atoms in structures for z in atoms.numbers})
     counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in structures], dtype=float)
-    excess = (energies - counts @ np.linalg.lstsq(counts, energies, rcond=None)[0]) / sizes
-    return excess >= np.quantile(excess, 0.9)
+    known = np.isfinite(energies)
+    excess = (energies - counts @ np.linalg.lstsq(counts[known], energies[known], rcond=None)[0]) / counts.sum(axis=1)
+    return excess >= np.quantile(excess[known], 0.9)
 
 
 def size_correlation(variance: Array, structures: Structures) -> float | None:
@@ -94,16 +122,32 @@ def size_correlation(variance: Array, structures: Structures) -> float | None:
     return found if np.isfinite(found) else None
 
 
-def check_label_units(forces: Sequence[Array], structures: Structures, name: str) -> None:
-    """Compare labelled with predicted forces: a good fit with the slope of another unit gives it away."""
-    p, r = (np.concatenate([f.ravel() for f in part]) for part in (forces, reference_forces(structures)))
+def check_label_units(predicted: Predicted, structures: Structures, name: str) -> None:
+    """Compare labelled with predicted forces: a good fit with the slope of another unit gives it away.
+
+    Where there are no forces, the differences of energies.
+    """
+    what, pair = "forces", (predicted.forces, reference_forces(structures))
+    p, r = (np.concatenate([f.ravel() for f in part]) for part in pair)
+    if not np.isfinite(r).any():
+        what, p, r = "energies", predicted.energies, reference_energies(structures)
+        p, r = p - np.nanmean(p), r - np.nanmean(r)
+    known = np.isfinite(r)
+    p, r = p[known], r[known]
     if len(p) < 3 or np.std(p) == 0 or np.std(r) == 0 or np.corrcoef(p, r)[0, 1] < 0.9:
         return
     slope = float(p @ r / (p @ p))
     for unit, factor in _UNITS.items():
         if abs(slope / factor - 1) < 0.15:
-            why = f"the force labels are {slope:.3g} times the predicted forces, so they look like {unit}"
+            why = f"the labelled {what} are {slope:.3g} times the predicted ones, so they look like {unit}"
             raise InputError(f"{name}: {why}; convert the labels to eV and eV/Å")
+
+
+def check_predicted(predicted: Predicted, name: str) -> None:
+    """Refuse what a network broke down on: an error that is no number must not pass for a missing label."""
+    for index, (energy, forces) in enumerate(zip(predicted.energies, predicted.forces, strict=True)):
+        if not (np.isfinite(energy) and np.isfinite(forces).all()):
+            raise InputError(f"{name}, frame {index}: the model predicts no finite energy and forces; remove the frame")
 
 
 def ranking(variance: Array, errors: Array, rng: np.random.Generator) -> dict[str, Any]:
@@ -143,12 +187,39 @@ def calibration_quality(variance: Array, sigma: Array, errors: Array, rng: np.ra
     }
 
 
-def observed_coverage(calibration: Calibration, variance: Array, errors: Array, coverage: float) -> dict[str, Any]:
-    """How often the conformal bound holds, and how far from the stated coverage that may be by chance."""
-    factor = conformal_quantile(calibration.ratios, coverage)
+def observed_coverage(ratios: Array, sigma: Array, errors: Array, coverage: float) -> dict[str, Any]:
+    """How often the conformal bound holds, and how far from the stated coverage that may be by chance.
+
+    ``ratios`` are the errors over sigma of the calibration.
+    """
+    factor = conformal_quantile(ratios, coverage)
     if not np.isfinite(factor):
         return {"stated": coverage, "observed": None, "error_over_sigma": None}
-    observed = float(np.mean(errors <= calibration.error_bound(variance, coverage)))
+    observed = float(np.mean(errors <= sigma * factor))
     # Calibration set and test set are both finite: the coverage seen scatters around the one stated.
-    spread = np.sqrt(coverage * (1 - coverage) * (1 / len(calibration.ratios) + 1 / len(errors)))
+    spread = np.sqrt(coverage * (1 - coverage) * (1 / len(ratios) + 1 / len(errors)))
     return {"stated": coverage, "observed": observed, "standard_error": float(spread), "error_over_sigma": factor}
+
+
+def energy_summary(errors: Array, sizes: Array, offsets: Array) -> dict[str, float]:
+    """Bias, MAE and RMSE of energies (eV), in all and per atom, with and without the ``offsets`` of a calibration."""
+    found = {"offset": float(errors.mean()), "offset_per_atom": float((errors / sizes).mean())}
+    found |= {"offset_removed": float(offsets.mean()), "offset_removed_per_atom": float((offsets / sizes).mean())}
+    for which, values in (("", errors), ("_without_offset", errors - offsets)):
+        for unit, scaled in (("", values), ("_per_atom", values / sizes)):
+            found[f"mae{which}{unit}"] = float(np.abs(scaled).mean())
+            found[f"rmse{which}{unit}"] = float(np.sqrt((scaled**2).mean()))
+    return found
+
+
+def energy_sigma_quality(variance: Array, sigma: Array, remaining: Array, rng: np.random.Generator) -> dict[str, Any]:
+    """Ranking and calibration of energy sigmas, and how many errors without the offset are within one and two."""
+    errors = np.abs(remaining)
+    return {
+        "spearman": metrics.spearman(sigma, errors),
+        "spearman_interval": metrics.bootstrap_interval(metrics.spearman, (sigma, errors), rng),
+        "spearman_attainable": metrics.attainable_spearman(sigma, rng),
+        **calibration_quality(variance, sigma, errors, rng),
+        "within_1_sigma": float(np.mean(errors <= sigma)),
+        "within_2_sigma": float(np.mean(errors <= 2 * sigma)),
+    }

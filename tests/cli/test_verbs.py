@@ -138,13 +138,43 @@ def test_select_options(from_command_line, files, parts, tmp_path, run):
 def test_evaluate_writes_a_report(from_command_line, files, tmp_path, run):
     result = run("evaluate", from_command_line[0], files["test"], "-o", tmp_path / "report")
     assert result.exit_code == 0
-    for word in ("Spearman", "Pearson", "AURC_n", "ENCE", "conformal bound at 90 %", "predicted energy alone"):
+    for word in ("Spearman", "Pearson", "AURC_n", "ENCE", "bound at 90 %", "predicted energy alone"):
+        assert word in result.output
+    for word in ("energies: MAE", "  offset ", "cancels in differences", "within 2 sigma", "what the unc"):
         assert word in result.output
     metrics = json.loads((tmp_path / "report" / "evaluation.json").read_text())
     assert f"{metrics['spearman']:.3f}" in result.output
     assert (tmp_path / "report" / "evaluation.png").stat().st_size > 10_000
-    rows = (tmp_path / "report" / "evaluation.csv").read_text().splitlines()
-    assert len(rows) == 41
+    rows = list(csv.DictReader((tmp_path / "report" / "evaluation.csv").open()))
+    assert len(rows) == 40
+    assert {float(row["energy_error"]) > 0 for row in rows} == {True, False}
+
+
+@pytest.mark.parametrize(("kept", "told"), [("energy", "forces: no labels"), ("forces", "energies: no labels")])
+def test_one_kind_of_label_from_fit_to_figure(trained, files, tmp_path, run, kept, told):
+    """Neither forces nor energies need be labelled everywhere; what is missing is named."""
+    paths = {}
+    for name in ("valid", "test"):
+        frames = ase.io.read(files[name], ":")
+        for atoms in frames:
+            del (atoms.arrays if kept == "energy" else atoms.info)["REF_forces" if kept == "energy" else "REF_energy"]
+        paths[name] = tmp_path / f"{name}.xyz"
+        ase.io.write(paths[name], frames)
+    ntk = tmp_path / "one.ntk"
+    result = run("fit", trained.source, "--train", files["train"], "--valid", paths["valid"], "-o", ntk)
+    assert result.exit_code == 0
+    assert f"no {'force' if kept == 'energy' else 'energy'} labels" in result.output
+    result = run("evaluate", ntk, paths["test"], "-o", tmp_path / "report")
+    assert result.exit_code == 0, result.output
+    assert told in result.output
+    assert (tmp_path / "report" / "evaluation.png").stat().st_size > 10_000
+    result = run("evaluate", ntk, files["test"], "-o", tmp_path / "both")
+    assert "it was calibrated without" in result.output
+    result = run("score", ntk, files["pool"], "-o", tmp_path / "scored.xyz")
+    assert result.exit_code == 0
+    assert (f"{kept}_uncertainty" in ase.io.read(tmp_path / "scored.xyz").info) is True
+    result = run("select", ntk, files["pool"], "-n", 4, "-o", tmp_path / "batch.xyz", "--figure", tmp_path / "p.png")
+    assert result.exit_code == 0
 
 
 def test_exact_mode(trained, files, tmp_path, run):

@@ -85,3 +85,38 @@ def test_a_sigma_that_is_the_same_for_all_is_said():
     assert not Calibration.fit(u, following, following, rng()).notes()
     (energy,) = Calibration.fit(u, following, following[::-1] + 0.5, rng()).notes()
     assert energy.endswith("energy_uncertainty is the same for all per atom")
+
+
+@pytest.mark.parametrize("offset", [0.0, 5.0, -300.0])
+def test_the_offset_of_energies_is_not_part_of_their_sigma(offset):
+    u = rng().gamma(2.0, 1.0, 400)
+    errors = np.sqrt(0.5 * u + 0.04) * rng(1).standard_normal(400)
+    found = Calibration.fit(u, np.abs(errors), errors + offset, rng())
+    plain = Calibration.fit(u, np.abs(errors), errors, rng())
+    assert found.energy_offset == pytest.approx(offset + errors.mean(), abs=1e-9)
+    assert np.allclose(found.energy.sigma(u), np.sqrt(0.5 * u + 0.04), rtol=0.15)
+    assert np.allclose(found.energy.sigma(u), plain.energy.sigma(u), rtol=1e-4)
+    assert np.array_equal(found.ratios, plain.ratios)  # forces have nothing to do with it
+    assert np.quantile(found.energy_ratios, [0.68, 0.95]) == pytest.approx([1, 2], rel=0.15)
+
+
+def test_each_scale_is_fitted_where_it_is_labelled():
+    u = rng().gamma(2.0, 1.0, 60)
+    force, energy = np.sqrt(u) * rng(1).gamma(5.0, 0.2, 60), np.sqrt(u) * rng(2).standard_normal(60)
+    none, both = np.full(60, np.nan), Calibration.fit(u, force, energy, rng())
+    forces_only, energy_only = Calibration.fit(u, force, none, rng()), Calibration.fit(u, none, energy, rng())
+    assert forces_only.energy is None
+    assert forces_only.forces == both.forces
+    assert energy_only.forces is None
+    assert energy_only.energy == both.energy
+    assert len(energy_only.variances) == 60
+    with pytest.raises(InputError, match="force labels"):
+        energy_only.error_bound(u, 0.9)
+    half = np.where(np.arange(60) < 30, force, np.nan)
+    assert (
+        Calibration.fit(u, half, energy, rng()).forces == Calibration.fit(u[:30], force[:30], energy[:30], rng()).forces
+    )
+    few = np.where(np.arange(60) < 9, force, np.nan)
+    assert Calibration.fit(u, few, energy, rng()).forces is None
+    with pytest.raises(InputError, match="at least 10 labelled structures, better 100, not 9"):
+        Calibration.fit(u, few, none, rng())

@@ -353,3 +353,18 @@ def test_a_file_that_is_not_finite(parts, tmp_path):
     write_structures(tmp_path / "nan.xyz", frames)
     with pytest.raises(InputError, match="frame 4: position is NaN"):
         open_structures(tmp_path / "nan.xyz")
+
+
+def test_one_kind_of_label_may_do(ethanol_frames, tmp_path):
+    """Unless the other one is there under another name: then it was not asked for by its name."""
+    atoms = ethanol_frames[0].copy()
+    forces = atoms.arrays.pop(FORCES)
+    write_structures(tmp_path / "energy.xyz", [atoms])
+    assert FORCES not in read_structures(tmp_path / "energy.xyz", labelled="partly")[0].arrays
+    with pytest.raises(InputError, match="no label 'REF_forces'"):
+        read_structures(tmp_path / "energy.xyz", labelled=True)
+    atoms.arrays["dft_forces"] = forces
+    write_structures(tmp_path / "other.xyz", [atoms])
+    with pytest.raises(InputError, match="it has others: pass --forces-key dft_forces"):
+        read_structures(tmp_path / "other.xyz", labelled="partly")
+    assert has_labels(read_structures(tmp_path / "other.xyz", forces_key="dft_forces", labelled="partly")[0])

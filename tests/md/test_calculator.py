@@ -23,7 +23,7 @@ from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.workbench import GivenModel
 from tests.conftest import tiny_network
 
-KEYS = {"ntk_variance", "energy_uncertainty", "forces_uncertainty", "forces_error_bound"}
+KEYS = {"ntk_variance", "energy_uncertainty", "forces_uncertainty", "forces_error_bound", "energy_error_bound"}
 
 
 @pytest.fixture(scope="module")

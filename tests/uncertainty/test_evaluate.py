@@ -1,15 +1,21 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+from ase import Atoms
 
 from adaptntk.core import metrics
-from adaptntk.data.structures import FORCES
+from adaptntk.data.structures import ENERGY, FORCES
 from adaptntk.errors import InputError
-from adaptntk.evaluation import force_errors
-from adaptntk.uncertainty.evaluate import evaluate
+from adaptntk.evaluation import energy_errors, force_errors
+from adaptntk.files import write_json
+from adaptntk.md.watch import Watch
+from adaptntk.uncertainty.evaluate import Evaluation, evaluate
+from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.workbench import GivenModel
+from adaptntk.verbs.evaluate import EvaluateReport
 
 
 def test_numbers_are_those_of_the_metrics(fitted, parts):
@@ -44,6 +50,134 @@ def test_coverage_out_of_reach_is_said_not_faked(trained, parts):
     small = fit(GivenModel(parts["train"], parts["valid"][:12], potential=trained), "last_layer")
     coverage = evaluate(small, parts["test"]).metrics["conformal"]["0.95"]
     assert coverage["observed"] is None
+
+
+def without(frames, label):
+    """Copies that lack a label."""
+    frames = [atoms.copy() for atoms in frames]
+    for atoms in frames:
+        del (atoms.info if label == ENERGY else atoms.arrays)[label]
+    return frames
+
+
+@pytest.fixture
+def with_slope(fitted):
+    """With a sigma of energies that differs: the little network gives the same to all."""
+    calibration = fitted.calibration
+    slope = 10 * calibration.energy.b**2 / np.mean(calibration.variances)
+    energy = dataclasses.replace(calibration.energy, a=float(slope))
+    return dataclasses.replace(fitted, calibration=dataclasses.replace(calibration, energy=energy))
+
+
+def test_energies(with_slope, parts):
+    """Without the offset of the calibration, and with its sign."""
+    fitted = with_slope
+    result, frames = evaluate(fitted, parts["test"]), parts["test"]
+    energy, scores = result.metrics["energy"], fitted.score(frames)
+    errors = energy_errors(fitted.potential.predict(frames).energies, frames)
+    offset = fitted.calibration.energy_offset * 9**fitted.calibration.energy_power
+    remaining = np.abs(errors - offset)
+    assert result.columns["energy_error"] == pytest.approx(errors.tolist(), rel=1e-3, abs=1e-5)
+    assert result.columns["energy_error_without_offset"] == pytest.approx(
+        (errors - offset).tolist(), rel=1e-3, abs=1e-5
+    )
+    assert energy["offset"] == pytest.approx(errors.mean(), rel=1e-3)
+    assert energy["offset_removed"] == pytest.approx(offset)
+    assert energy["mae_without_offset"] == pytest.approx(remaining.mean(), rel=1e-3)
+    assert result.metrics["energy_mae"] == energy["mae"]
+    assert energy["spearman"] == pytest.approx(metrics.spearman(scores.energy_sigma, remaining), abs=1e-3)
+    assert energy["ence"] == pytest.approx(metrics.ence(scores.energy_sigma, remaining), rel=1e-2)
+    assert energy["within_1_sigma"] == pytest.approx(np.mean(remaining <= scores.energy_sigma))
+    bounds = np.array([fitted.entries(scores, i, 0.9)["energy_error_bound"] for i in range(len(frames))])
+    assert energy["conformal"]["0.9"]["observed"] == pytest.approx(np.mean(remaining <= bounds))
+
+
+def test_sigma_does_not_know_the_zero_of_energy(fitted, given, trained, parts):
+    """Labels of another program, with other energies of free atoms: the same uncertainty, another offset."""
+    shifted = [atoms.copy() for atoms in parts["valid"]]
+    for atoms in shifted:
+        atoms.info[ENERGY] += 123.0
+    other, own = fit(GivenModel(parts["train"], shifted, potential=trained)), fit(given)
+    ours, theirs = own.calibration, other.calibration
+    assert theirs.energy_offset - ours.energy_offset == pytest.approx(-123.0 / 9**ours.energy_power, rel=1e-6)
+    scores = own.score(parts["pool"])
+    assert other.score(parts["pool"]).energy_sigma == pytest.approx(scores.energy_sigma, rel=1e-3)
+    assert scores.energy_sigma.max() < 5
+
+
+@pytest.mark.parametrize("label", [ENERGY, FORCES])
+def test_one_kind_of_label_is_enough(fitted, parts, label):
+    whole, part = evaluate(fitted, parts["test"]), evaluate(fitted, without(parts["test"], label))
+    json.dumps(part.metrics, allow_nan=False)
+    if label == ENERGY:
+        assert part.metrics["energy"] is None
+        assert part.columns["energy_error"] == [None] * len(parts["test"])
+        for key in ("spearman", "ence", "force_rmse", "spearman_interval"):
+            assert part.metrics[key] == pytest.approx(whole.metrics[key])
+    else:
+        assert part.metrics["force_rmse"] is None
+        assert "spearman" not in part.metrics
+        for key in ("mae", "offset", "spearman", "within_2_sigma"):
+            assert part.metrics["energy"][key] == whole.metrics["energy"][key]
+
+
+@pytest.mark.parametrize("label", [ENERGY, FORCES])
+def test_one_kind_of_label_calibrates_what_it_can(trained, parts, label, tmp_path):
+    small = fit(GivenModel(parts["train"], without(parts["valid"], label), potential=trained), "last_layer")
+    save_fitted(small, tmp_path / "one.ntk")
+    for fitted in (small, load_fitted(tmp_path / "one.ntk", potential=trained)):
+        scores = fitted.score(parts["test"])
+        kind = "forces" if label == ENERGY else "energy"
+        keys = {"last_layer_variance", "beyond_calibration", f"{kind}_uncertainty", f"{kind}_error_bound"}
+        assert fitted.entries(scores, 0, 0.9).keys() == keys
+        found = evaluate(fitted, parts["test"]).metrics
+        assert ("ence" in found, "ence" in found["energy"]) == (label == ENERGY, label == FORCES)
+        assert found["energy"]["mae"] > 0
+        assert found["force_rmse"] > 0
+    if label == FORCES:
+        with pytest.raises(InputError, match="force labels"):
+            Watch(max_error=0.1).rules(small.calibration)
+
+
+def test_all_structures_have_the_same_kinds_of_labels(fitted, trained, parts):
+    """One that lacks a label is a mistake; nothing is left out without a word."""
+    test, bare = parts["test"], without(parts["test"], FORCES)
+    with pytest.raises(InputError, match="test set, frame 3: no label 'REF_forces', which frame 0 has"):
+        evaluate(fitted, [*test[:3], bare[3], *test[4:]])
+    with pytest.raises(InputError, match="test set, frame 0: no label 'REF_forces', which frame 1 has"):
+        evaluate(fitted, [bare[0], *test[1:]])
+    with pytest.raises(InputError, match="test set, frame 0: no REF_energy or REF_forces"):
+        evaluate(fitted, without(bare, ENERGY))
+    with pytest.raises(InputError, match="validation set, frame 5: no label 'REF_forces', which frame 0 has"):
+        fit(GivenModel(parts["train"], [*parts["valid"][:5], *bare], potential=trained), "last_layer")
+
+
+def test_isolated_atoms_are_left_out(fitted, parts):
+    """They have no forces and no sigma."""
+    atoms = []
+    for symbol in "HCO":
+        alone = Atoms(symbol)
+        alone.info[ENERGY], alone.arrays[FORCES] = -10.0, np.zeros((1, 3))
+        atoms.append(alone)
+    found = evaluate(fitted, [atoms[0], *parts["test"], *atoms[1:]])
+    assert found.metrics == evaluate(fitted, parts["test"]).metrics
+    assert len(found.columns["frame"]) == len(parts["test"])
+
+
+def test_a_sigma_that_ranks_nothing(fitted, parts, tmp_path):
+    """Correlations with a constant are undefined, here and in the file; and are told as such."""
+    calibration = fitted.calibration
+    constant = dataclasses.replace(calibration, energy=dataclasses.replace(calibration.energy, a=0.0))
+    found = evaluate(dataclasses.replace(fitted, calibration=constant), parts["test"])
+    assert found.metrics["energy"]["spearman"] is None
+    assert found.metrics["energy"]["spearman_interval"] == [None, None]
+    write_json(tmp_path / "evaluation.json", found.metrics)
+    lines = [*EvaluateReport(found, tmp_path).lines()]
+    assert "note: sigma is the same for all energies: it ranks none of their errors" in lines
+    flat_metrics = found.metrics | {"spearman": None, "spearman_interval": [None, None], "pearson": None}
+    flat_metrics |= {"control_predicted_energy_spearman": None, "pearson_of_variance": None, "aurc_n": None}
+    lines = [*EvaluateReport(Evaluation(flat_metrics, {}), tmp_path).lines()]
+    assert sum("undefined" in line for line in lines) >= 4
 
 
 def test_unfit_requests(fitted, trained, parts):

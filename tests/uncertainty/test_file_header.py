@@ -97,6 +97,10 @@ NONSENSE = {
     "a text for a number": (("calibration.forces.b", "1.0"), "calibration.forces.b"),
     "NaN": (("calibration.forces.a", float("nan")), "NaN is no number"),
     "infinity": (("settings.ridge.lam", float("inf")), "Infinity is no number"),
+    "an infinite offset": (("calibration.energy_offset", float("inf")), "no number"),
+    "a text for an offset": (("calibration.energy_offset", "0"), "energy_offset"),
+    "another number of labels": (("calibration.force_labels", 3), "shape"),
+    "labels that are not there": (("calibration.energy_labels", 3), "energy_ratios is missing"),
     "an unknown power": (("calibration.energy_power", 0.7), "energy_power"),
     "more structures than numbers": (("calibration.structures", 10**12), "shape"),
     "no calibration": (("calibration", None), "calibration_ratios is unknown"),
@@ -168,6 +172,7 @@ def changed_tensors(tensors):
     yield {"calibration_ratios": ratios.flip(0)}, "not sorted"
     yield {"calibration_ratios": -ratios.flip(0)}, "must be >= 0"
     yield {"calibration_ratios": ratios[1:].clone()}, "shape"
+    yield {"calibration_energy_ratios": ratios.clone()}, "energy_ratios is unknown"  # of a file of before
 
 
 def test_tensors_that_cannot_be(small_files, tmp_path):

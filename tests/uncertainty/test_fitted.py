@@ -100,7 +100,7 @@ def test_what_is_observed_is_what_is_scored(name, fit_by_name, parts):
     point, entries = fitted.observe(atoms, 0.8)
     scores = fitted.score([atoms])
     expected = fitted.entries(scores, 0, 0.8)
-    keys = {f"{name}_variance", "forces_uncertainty", "energy_uncertainty", "forces_error_bound"}
+    keys = {f"{name}_variance", *(f"{w}_{x}" for w in ("forces", "energy") for x in ("uncertainty", "error_bound"))}
     assert entries.keys() == expected.keys() == keys | {"beyond_calibration"}
     assert entries == pytest.approx(expected, rel=1e-3)
     predicted = fitted.potential.predict([atoms])

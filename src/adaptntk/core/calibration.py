@@ -1,7 +1,7 @@
 """From the raw score to numbers a chemist can use: a sigma in eV/Å, and conformal bounds."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.random import Generator
@@ -96,30 +96,55 @@ def check_calibration_size(structures: int) -> None:
 class Calibration:
     """All that turns scores into statements, fitted on labelled structures outside the training set.
 
+    Energies are wrong by a constant that cancels in differences, and by what remains: `energy` speaks of the latter.
+
     Args:
-        forces: to the root mean square force error of a structure, eV/Å.
-        energy: to the energy error, eV, divided by the number of atoms to the power ``energy_power``.
+        forces: to the root mean square force error of a structure, eV/Å; None where no forces were labelled.
+        energy: to the energy error without the offset, eV, divided by the number of atoms to the power
+            ``energy_power``; None where no energies were labelled.
         ratios: force error over predicted sigma of each calibration structure, sigma cross-fitted.
         variances: the raw score of each calibration structure.
         lone_atoms: whether some of them had atoms without neighbours.
+        energy_offset: mean of predicted minus labelled energy, in the unit of ``energy``.
+        energy_ratios: energy error without the offset over sigma, as ``ratios``; none in files of before.
     """
 
-    forces: VarianceCalibration
-    energy: VarianceCalibration
+    forces: VarianceCalibration | None
+    energy: VarianceCalibration | None
     ratios: Array
     variances: Array
     energy_power: float = 1.0
     lone_atoms: bool = False
+    energy_offset: float = 0.0
+    energy_ratios: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def fit(
         cls, variances: Array, force_errors: Array, energy_errors: Array, rng: Generator, energy_power: float = 1.0
     ) -> "Calibration":
-        """Fit both scales, and keep what conformal thresholds of any coverage need."""
-        check_calibration_size(len(variances))
-        ratios = np.sort(force_errors / cross_fitted_sigma(variances, force_errors, rng))
-        forces, energy = (fit_variance(variances, np.abs(errors)) for errors in (force_errors, energy_errors))
-        return cls(forces, energy, ratios, np.sort(variances), energy_power)
+        """Fit both scales, and keep what conformal thresholds of any coverage need.
+
+        Args:
+            force_errors, energy_errors: NaN for structures without that label; a scale is fitted where
+                `MINIMUM_STRUCTURES` have it. The errors of energies have a sign.
+        """
+        has_forces, has_energy = (enough(errors) for errors in (force_errors, energy_errors))
+        if not has_forces and not has_energy:
+            check_calibration_size(max(np.isfinite(e).sum() for e in (force_errors, energy_errors)))
+        # A generator of its own: numbers of forces do not depend on whether energies were labelled.
+        own = rng.spawn(1)[0]
+        forces, ratios = _scale(variances, force_errors, rng) if has_forces else (None, np.zeros(0))
+        offset = float(np.nanmean(energy_errors)) if has_energy else 0.0
+        remaining = np.abs(energy_errors - offset)
+        energy, energy_ratios = _scale(variances, remaining, own) if has_energy else (None, np.zeros(0))
+        ordered = np.sort(variances)
+        return cls(forces, energy, ratios, ordered, energy_power, energy_offset=offset, energy_ratios=energy_ratios)
+
+    def force_sigma(self, variance: Array) -> Array:
+        """Expected root mean square force error, eV/Å."""
+        if self.forces is None:
+            raise InputError("forces are not calibrated: fit with validation structures that have force labels")
+        return self.forces.sigma(variance)
 
     def error_bound(self, variance: Array, coverage: float) -> Array:
         """The force error of a new structure is below this with about the stated probability.
@@ -129,7 +154,7 @@ class Calibration:
         is compared with the sigma of the other half and the bound uses the sigma of both: nearly the same, two
         parameters being shared by tens of structures or more.
         """
-        return self.forces.sigma(variance) * conformal_quantile(self.ratios, coverage)
+        return self.force_sigma(variance) * conformal_quantile(self.ratios, coverage)
 
     @property
     def largest(self) -> float:
@@ -144,6 +169,8 @@ class Calibration:
         """What is wrong with it, in plain sentences."""
         found = []
         for name, scale, key in (("force", self.forces, "forces"), ("energy", self.energy, "energy")):
+            if scale is None:
+                continue
             sigma = scale.sigma(self.variances)
             if sigma[-1] <= (1 + CONSTANT) * sigma[0]:
                 found.append(
@@ -168,3 +195,15 @@ def lone_sentence(count: int, total: int, what: str = "structures") -> str:
     verb = "consists" if count == 1 else "consist"
     why = "of atoms without neighbours only: the score says nothing about them, and there is no sigma"
     return f"{count:,} of {total:,} {what} {verb} {why}"
+
+
+def enough(errors: Array) -> bool:
+    """Whether so many structures are labelled that something can be said."""
+    return bool(np.isfinite(errors).sum() >= MINIMUM_STRUCTURES)
+
+
+def _scale(variances: Array, errors: Array, rng: Generator) -> tuple[VarianceCalibration, Array]:
+    """Sigma, and the sorted ratios of error over cross-fitted sigma, from the structures that have the label."""
+    known = np.isfinite(errors)
+    u, e = variances[known], errors[known]
+    return fit_variance(u, e), np.sort(e / cross_fitted_sigma(u, e, rng))

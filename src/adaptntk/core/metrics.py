@@ -46,10 +46,10 @@ def aurc(ranking: Array, e: Array) -> float:
 
 
 def normalised_aurc(u: Array, e: Array, rng: np.random.Generator) -> float:
-    """AURC_n: 0 when u ranks as the true error does, 1 when no better than chance."""
+    """AURC_n: 0 when u ranks as the true error does, 1 when no better than chance; ``nan`` for equal errors."""
     oracle = aurc(e, e)
     chance = np.mean([aurc(rng.permutation(len(e)).astype(float), e) for _ in range(5)])
-    return float((aurc(u, e) - oracle) / (chance - oracle))
+    return float((aurc(u, e) - oracle) / (chance - oracle)) if chance > oracle else float("nan")
 
 
 def calibration_bins(sigma: Array, e: Array, bins: int = 10) -> tuple[Array, Array]:
@@ -75,10 +75,18 @@ def ence_floor(sigma: Array, freedom: float, rng: np.random.Generator) -> float:
     return float(np.mean([ence(sigma, simulated) for simulated in errors]))
 
 
+def attainable_spearman(sigma: Array, rng: np.random.Generator) -> float:
+    """Rank correlation of a perfectly calibrated sigma with the size of normal errors, by simulation: it is not one.
+
+    The less sigma differs between structures, the less it can say about which error will be the larger one.
+    """
+    return float(np.mean([spearman(sigma, sigma * np.abs(rng.standard_normal(len(sigma)))) for _ in range(100)]))
+
+
 def error_degrees_of_freedom(sigma: Array, e: Array) -> float:
     """How many independent components the scatter of e/sigma suggests: a mean of k has relative variance ``2/k``."""
     ratio = (e / sigma) ** 2
-    return float(max(1.0, 2 * ratio.mean() ** 2 / ratio.var()))
+    return float(np.clip(2 * ratio.mean() ** 2 / max(ratio.var(), 1e-300), 1.0, 1e9))
 
 
 def bootstrap_interval(
@@ -94,7 +102,10 @@ def centred_interval(estimate: float, values: Array) -> tuple[float, float]:
     """The outer quantiles of resampled values, moved so that their mean is the estimate.
 
     A resampled set holds structures twice and bins of fewer different ones, so that a calibration error, a mean of
-    absolute values, is larger on it: its plain quantiles may not even contain the estimate.
+    absolute values, is larger on it: its plain quantiles may not even contain the estimate. ``nan`` where that is
+    undefined.
     """
+    if not np.isfinite(estimate) or not np.isfinite(values).any():
+        return float("nan"), float("nan")
     low, high = np.nanquantile(values - np.nanmean(values) + estimate, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from ase import Atoms
@@ -22,6 +22,7 @@ from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 
 Structures = Sequence[Atoms]
+Labelled = bool | Literal["partly"]
 
 ENERGY = "REF_energy"
 FORCES = "REF_forces"
@@ -49,14 +50,14 @@ class Checks:
 
     Args:
         energy_key, forces_key: where the labels stand; they are moved to the standard keys.
-        labelled: refuse frames without energy and forces.
+        labelled: refuse frames without energy and forces; ``partly``: those without either.
         unique: refuse files that hold the same structure twice.
         own: a file that this package wrote: not searched for duplicates and wrong units.
     """
 
     energy_key: str = ENERGY
     forces_key: str = FORCES
-    labelled: bool = False
+    labelled: Labelled = False
     unique: bool = True
     own: bool = False
 
@@ -119,7 +120,8 @@ class Checks:
             if standard not in holder:
                 keys.append(repr(key))
                 found += [f"--{kind}-key {n}" for n in (kind, f"REF_{kind}", f"dft_{kind}") if n in holder]
-        if keys:
+        # A label under another name is not missing: it was not asked for by its name.
+        if keys and (found or len(keys) == 2 or self.labelled != "partly"):
             cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
             raise InputError(f"{where}: no label {' and '.join(keys)}; {cure}")
 
@@ -151,7 +153,7 @@ def read_structures(
     path: str | Path,
     energy_key: str = ENERGY,
     forces_key: str = FORCES,
-    labelled: bool = False,
+    labelled: Labelled = False,
     unique: bool = True,
     own: bool = False,
 ) -> list[Atoms]:
@@ -159,7 +161,7 @@ def read_structures(
 
     Args:
         energy_key, forces_key: where the labels stand; they are moved to the standard keys.
-        labelled: refuse frames without energy and forces.
+        labelled: refuse frames without energy and forces; ``partly``: those without either.
         unique: refuse files that hold the same structure twice.
         own: a file that this package wrote: not searched for duplicates and wrong units.
     """
@@ -170,7 +172,7 @@ def open_structures(
     path: str | Path,
     energy_key: str = ENERGY,
     forces_key: str = FORCES,
-    labelled: bool = False,
+    labelled: Labelled = False,
     unique: bool = True,
     memory_budget: int = 0,
 ) -> Sequence[Atoms]:
@@ -235,22 +237,31 @@ def has_labels(atoms: Atoms) -> bool:
     return ENERGY in atoms.info and FORCES in atoms.arrays
 
 
-def check_labelled(frames: Iterable[Atoms], name: str) -> None:
-    """Refuse a set with a structure that has no labels."""
+def check_labelled(frames: Iterable[Atoms], name: str, partly: bool = False) -> None:
+    """Refuse a set with a structure that has not both labels; with ``partly`` one kind will do, the same for all."""
+    first: dict[str, int] = {}
     for index, atoms in enumerate(frames):
-        if not has_labels(atoms):
-            why = "no REF_energy and REF_forces; read_structures moves labels there from other keys"
-            raise InputError(f"{name}, frame {index}: {why}")
+        found = {label for label, holder in ((ENERGY, atoms.info), (FORCES, atoms.arrays)) if label in holder}
+        if len(found) < (1 if partly else 2):
+            needed = f"REF_energy {'or' if partly else 'and'} REF_forces"
+            raise InputError(f"{name}, frame {index}: no {needed}; read_structures moves labels there from other keys")
+        if index == 0:
+            first = dict.fromkeys(found, 0)
+        if odd := found ^ first.keys():
+            lacks, has = (index, 0) if min(odd) in first else (0, index)
+            raise InputError(
+                f"{name}, frame {lacks}: no label '{min(odd)}', which frame {has} has; label all frames or none of them"
+            )
 
 
 def reference_energies(frames: Iterable[Atoms]) -> NDArray[np.float64]:
-    """Labels in eV."""
-    return np.array([atoms.info[ENERGY] for atoms in frames], dtype=float)
+    """Labels in eV; NaN where there is none."""
+    return np.array([atoms.info.get(ENERGY, np.nan) for atoms in frames], dtype=float)
 
 
 def reference_forces(frames: Iterable[Atoms]) -> list[NDArray[np.float64]]:
-    """Labels in eV/Å, one array per structure."""
-    return [np.asarray(atoms.arrays[FORCES], dtype=float) for atoms in frames]
+    """Labels in eV/Å, one array per structure; NaN where there are none."""
+    return [np.asarray(a.arrays.get(FORCES, np.full((len(a), 3), np.nan)), dtype=float) for a in frames]
 
 
 def check_structure(atoms: Atoms, where: str) -> None:

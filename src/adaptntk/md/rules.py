@@ -195,10 +195,10 @@ class RelativeThreshold(UncertaintyRule):
         require(self.factor > 0, f"the factor of the typical uncertainty must be positive, not {self.factor}")
 
     def threshold(self, calibration: Calibration) -> float:
-        return self.factor * float(np.median(calibration.forces.sigma(calibration.variances)))
+        return self.factor * float(np.median(calibration.force_sigma(calibration.variances)))
 
     def score(self, variance: float, calibration: Calibration) -> float:
-        return float(calibration.forces.sigma(np.array([variance]))[0])
+        return float(calibration.force_sigma(np.array([variance]))[0])
 
     def sentence(self, score: str, threshold: str) -> str:
         return f"the expected force error {score} eV/Å passed {threshold} eV/Å, {self.factor:.4g} times the usual"

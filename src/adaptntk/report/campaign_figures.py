@@ -8,12 +8,20 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator
 
 from adaptntk.campaign.layout import STEPS, RoundSnapshot, RunSnapshot, all_tested, steps_of
 from adaptntk.campaign.records import ErrorRecord
 from adaptntk.core.metrics import calibration_bins
-from adaptntk.report.figures import ACCENT, NEUTRAL, POINTS, Array, plain_ticks
+from adaptntk.report.axes import (
+    ACCENT,
+    NEUTRAL,
+    POINTS,
+    Array,
+    error_limits,
+    plain_log_ticks,
+    scatter_errors,
+    whole_ticks,
+)
 from adaptntk.report.viewer import evenly
 
 RUN_COLOURS = (POINTS, "#AA3377", "#228833", "#CCBB44", "#EE6677", "#66CCEE")
@@ -77,9 +85,7 @@ def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
             axes.set_ylim(0, 1.1 * high)
         return
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / 1.15, high * 1.15)})
-    ratio = high / low
-    steps = (1, 2, 5) if ratio > 8 else (1, 1.5, 2, 3, 4, 5, 7) if ratio > 3 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
-    plain_ticks(axis, LogLocator(subs=steps))
+    plain_log_ticks(axis)
 
 
 def rounds_to_draw(rounds: Sequence[RoundSnapshot]) -> list[RoundSnapshot]:
@@ -95,13 +101,12 @@ def uncertainty_panels(rounds: Sequence[RoundSnapshot]) -> Markup | None:
         figure = Figure(figsize=(max(2.7 * len(rounds), 5.4), 5.6), layout="constrained")
         panels = figure.subplots(2, len(rounds), squeeze=False)
         pairs = [_known(entry) for entry in rounds]
-        positive = np.concatenate([np.concatenate(pair) for pair in pairs])
-        positive = positive[positive > 0]
-        limits = (positive.min() / 1.15, positive.max() * 1.15)
+        limits = error_limits(*zip(*pairs, strict=True))
         for column, (entry, (sigma, error)) in enumerate(zip(rounds, pairs, strict=True)):
             upper, lower = panels[:, column]
-            upper.scatter(sigma, error, s=14, alpha=0.6, color=POINTS, linewidths=0)
-            _diagonal(upper, limits, f"round {entry.number}: {len(sigma)} structures")
+            below = scatter_errors(upper, sigma, error, limits, 14)
+            less = f", {below} below" if below else ""
+            _diagonal(upper, limits, f"round {entry.number}: {len(sigma)} structures{less}")
             _reliability(lower, sigma, error, limits)
             upper.set_xlabel("uncertainty (meV/Å)")
             lower.set_xlabel("predicted for the bin (meV/Å)")
@@ -131,10 +136,7 @@ def _reliability(axes: Axes, sigma: Array, error: Array, limits: tuple[float, fl
 def _diagonal(axes: Axes, limits: tuple[float, float], title: str) -> None:
     axes.plot(limits, limits, "--", color=NEUTRAL, linewidth=1, zorder=1)
     axes.set(xscale="log", yscale="log", xlim=limits, ylim=limits, title=title, aspect="equal")
-    steps = np.array([1, 2, 5]) if limits[1] / limits[0] < 30 else np.array([1])
-    ticks = np.concatenate([steps * 10.0**power for power in range(-3, 7)])
-    for axis in (axes.xaxis, axes.yaxis):
-        plain_ticks(axis, FixedLocator(list(ticks)))
+    plain_log_ticks(axes.xaxis, axes.yaxis)
 
 
 def information_panel(rounds: Sequence[RoundSnapshot]) -> Markup | None:
@@ -157,7 +159,7 @@ def information_panel(rounds: Sequence[RoundSnapshot]) -> Markup | None:
         axes.legend()
         numbers = {entry.number for entry in picked} | means.keys()
         axes.set(xlabel="round", ylabel="log(1 + U/λ), no unit", xlim=(min(numbers) - 0.6, max(numbers) + 0.6))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        whole_ticks(axes.xaxis)
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
         return to_svg(figure)
 

@@ -1,5 +1,6 @@
 """How good a fitted uncertainty is on labelled structures it has not seen."""
 
+import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -7,17 +8,26 @@ import numpy as np
 
 import adaptntk.evaluation as evaluation
 from adaptntk.core import metrics
-from adaptntk.core.calibration import REPORTED_COVERAGES
+from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration
+from adaptntk.core.metrics import Array
+from adaptntk.data.geometry import lone_counts
 from adaptntk.data.structures import Structures, check_labelled, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.models.protocol import Predictions, check_species
+from adaptntk.features.feature_map import size_powers
+from adaptntk.models.protocol import check_species
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.fitted import Fitted
+from adaptntk.uncertainty.method import Scores
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics by name, and the per-structure columns they were computed from."""
+    """Metrics by name, and the per-structure columns they were computed from.
+
+    Metrics without a place are of the forces, those of energies stand under ``energy``. What cannot be said is None.
+    """
 
     metrics: dict[str, Any]
     columns: dict[str, list[Any]]
@@ -33,50 +43,95 @@ def evaluate(
 ) -> Evaluation:
     """Score labelled structures and compare with the true errors of the model.
 
-    Structures of the training set are refused: their errors say nothing about new ones.
+    Labels may be energies, forces or both. Structures of the training set are refused: their errors say nothing about
+    new ones. Those in which no atom has a neighbour are left out: no force acts there, and they have no sigma.
     """
-    if fitted.calibration is None:
+    calibration = fitted.calibration
+    if calibration is None:
         raise InputError("the uncertainty is not calibrated: fit it with a validation set")
-    hashes = _check_test(fitted, test, name)
+    test, hashes = _check_test(fitted, test, name)
     found = fitted.assess(test, batch_size, progress)
-    evaluation.check_label_units(found.forces, test, name)
-    scores = fitted.scores_of_variance(found.variance, test)
-    assert scores.sigma is not None
-    assert scores.energy_sigma is not None
-    errors, sizes = evaluation.force_errors(found.forces, test), structure_sizes(test).astype(float)
-    summary = asdict(evaluation.summarise_errors(Predictions(found.energies, found.forces), test))
+    evaluation.check_predicted(found, name)
+    evaluation.check_label_units(found, test, name)
+    scores, sizes = fitted.scores_of_variance(found.variance, test), structure_sizes(test).astype(float)
+    errors, energies = evaluation.force_errors(found.forces, test), evaluation.energy_errors(found.energies, test)
+    offsets = calibration.energy_offset * size_powers(test, calibration.energy_power)
     rng = np.random.default_rng(seed)
-    result: dict[str, Any] = {"method": fitted.name, "structures": len(test), **summary}
-    result |= evaluation.ranking(scores.variance, errors, rng)
-    result |= evaluation.calibration_quality(scores.variance, scores.sigma, errors, rng)
-    result["conformal"] = {
-        str(coverage): evaluation.observed_coverage(fitted.calibration, scores.variance, errors, coverage)
-        for coverage in REPORTED_COVERAGES
-    }
-    # The trivial rival: high-energy frames are both rarer and harder. A score should beat it.
-    result["control_predicted_energy_spearman"] = metrics.spearman(found.energies / sizes, errors)
+    result: dict[str, Any] = {"method": fitted.name, "structures": len(test)}
+    result |= asdict(evaluation.summarise_errors(found, test))
+    result |= _forces(calibration, scores, errors, found.energies / sizes, rng)
+    result["energy"] = _energies(calibration, scores, energies, sizes, offsets, rng)
     result["correlation_with_size"] = evaluation.size_correlation(scores.variance, test)
     columns = {
-        "frame": list(range(len(test))),
+        "frame": range(len(test)),
         "structure": hashes,
-        fitted.variance_key: scores.variance.tolist(),
-        "forces_uncertainty": scores.sigma.tolist(),
-        "energy_uncertainty": scores.energy_sigma.tolist(),
-        "force_error": errors.tolist(),
-        "energy_error": np.abs(evaluation.energy_errors(found.energies, test)).tolist(),
-        "predicted_energy": found.energies.tolist(),
-        "atoms": structure_sizes(test).tolist(),
+        fitted.variance_key: scores.variance,
+        "forces_uncertainty": _column(scores.sigma, len(test)),
+        "energy_uncertainty": _column(scores.energy_sigma, len(test)),
+        "force_error": errors,
+        "energy_error": energies,
+        "energy_error_without_offset": energies - offsets,
+        "predicted_energy": found.energies,
+        "atoms": structure_sizes(test),
     }
-    # JSON has no NaN: a correlation with a constant is null.
-    known = {k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in result.items()}
-    return Evaluation(known, columns)
+    return Evaluation(_known(result), {key: _known(np.asarray(values).tolist()) for key, values in columns.items()})
 
 
-def _check_test(fitted: Fitted, test: Structures, name: str) -> list[str]:
-    """Refuse what says nothing about new structures; the hashes of the others."""
-    if len(test) < 20:
-        raise InputError(f"{name}: {len(test)} structures are too few to evaluate on; give at least 20")
-    check_labelled(test, name)
+def _forces(
+    calibration: Calibration, scores: Scores, errors: Array, energy_per_atom: Array, rng: np.random.Generator
+) -> dict[str, Any]:
+    """How well the score ranks and sizes the force errors; nothing without labels."""
+    if np.isnan(errors).any():
+        return {}
+    found = evaluation.ranking(scores.variance, errors, rng)
+    if scores.sigma is not None:
+        found |= evaluation.calibration_quality(scores.variance, scores.sigma, errors, rng)
+        found["conformal"] = _coverages(calibration.ratios, scores.sigma, errors)
+    # The trivial rival: high-energy frames are both rarer and harder. A score should beat it.
+    return found | {"control_predicted_energy_spearman": metrics.spearman(energy_per_atom, errors)}
+
+
+def _energies(
+    calibration: Calibration, scores: Scores, errors: Array, sizes: Array, offsets: Array, rng: np.random.Generator
+) -> dict[str, Any] | None:
+    """How large the energy errors are, and how well the score ranks and sizes what remains without the offset.
+
+    That is done over the number of atoms to the power of the calibration: sizes alone would rank total energies.
+    """
+    if np.isnan(errors).any():
+        return None
+    found: dict[str, Any] = evaluation.energy_summary(errors, sizes, offsets)
+    if scores.energy_sigma is None:
+        return found
+    powers = sizes**calibration.energy_power
+    sigma, remaining = scores.energy_sigma / powers, (errors - offsets) / powers
+    found |= {"power": calibration.energy_power}
+    found |= evaluation.energy_sigma_quality(scores.variance, sigma, remaining, rng)
+    if len(calibration.energy_ratios):
+        found["conformal"] = _coverages(calibration.energy_ratios, sigma, np.abs(remaining))
+    return found
+
+
+def _coverages(ratios: Array, sigma: Array, errors: Array) -> dict[str, Any]:
+    return {str(c): evaluation.observed_coverage(ratios, sigma, errors, c) for c in REPORTED_COVERAGES}
+
+
+def _column(values: Array | None, length: int) -> Array:
+    return np.full(length, np.nan) if values is None else values
+
+
+def _known(value: Any) -> Any:
+    """JSON has no NaN, and a cell without a number is empty: what is undefined becomes None."""
+    if isinstance(value, dict):
+        return {key: _known(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_known(entry) for entry in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _check_test(fitted: Fitted, test: Structures, name: str) -> tuple[Structures, list[str]]:
+    """Refuse what says nothing about new structures; the others that have neighbours, and their hashes."""
+    check_labelled(test, name, partly=True)
     check_species(fitted.potential, test, name)
     hashes = structure_hashes(test)
     seen = dict.fromkeys(fitted.calibration_hashes, "was used to calibrate this uncertainty")
@@ -84,4 +139,10 @@ def _check_test(fitted: Fitted, test: Structures, name: str) -> list[str]:
     for index, identity in enumerate(hashes):
         if identity in seen:
             raise InputError(f"{name}, frame {index}: {seen[identity]}; remove it")
-    return hashes
+    kept = np.flatnonzero(lone_counts(test, fitted.potential.cutoff) < structure_sizes(test)).tolist()
+    if len(kept) < len(test):
+        log.info("%d structures of isolated atoms are left out: no force acts on them", len(test) - len(kept))
+        test, hashes = [test[index] for index in kept], [hashes[index] for index in kept]
+    if len(test) < 20:
+        raise InputError(f"{name}: {len(test)} structures are too few to evaluate on; give at least 20")
+    return test, hashes

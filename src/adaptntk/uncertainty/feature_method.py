@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Self
 
 import numpy as np
+import torch
 
 from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import RidgePath, fit_posterior
@@ -19,7 +20,7 @@ from adaptntk.core.sketch.quality import SketchAdvice, advice_from_exact, advice
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.evaluation import force_errors
+from adaptntk.evaluation import ranked_errors
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.feature_map import (
     NORMALISATIONS,
@@ -68,7 +69,7 @@ class RidgeOptions:
                 raise InputError(f"{name} must be positive, not {value}")
 
     def choose(self, blocks: Extracted, errors: Array | None, rng: np.random.Generator) -> RidgeChoice:
-        """``errors`` are the true force errors of the validation structures; None where there are none."""
+        """``errors`` are the true errors of the validation structures, NaN for some; None without validation."""
         path = RidgePath(blocks.train)
         if not path.mean_squared_norm > 0:
             raise InputError("training set: all features are zero, as those of atoms without neighbours are")
@@ -80,7 +81,10 @@ class RidgeOptions:
         criterion = self.criterion or ("fixed" if given else "spearman")
         if criterion == "fixed" or (errors is None and criterion != "effective_dimension"):
             return start
-        return choose_ridge(path, criterion, blocks.valid, errors, rng, start.alpha)
+        queries = blocks.valid
+        if errors is not None and not (known := np.isfinite(errors)).all():
+            queries, errors = TensorBlocks(queries[torch.from_numpy(known)], queries.asked), errors[known]
+        return choose_ridge(path, criterion, queries, errors, rng, start.alpha)
 
 
 @short_repr
@@ -100,7 +104,7 @@ class FeatureMethod:
         sizes = frozenset(structure_sizes(bench.train).tolist())
         feature_map.check_sizes(sizes, bench.valid, "validation set")
         extracted = bench.extracted(feature_map)
-        errors = force_errors(bench.predicted_valid().forces, bench.valid) if bench.valid else None
+        errors = ranked_errors(bench.predicted_valid(), bench.valid) if bench.valid else None
         chosen = ridge.choose(extracted, errors, rng)
         posterior = fit_posterior(extracted.train, chosen.lam)
         model = FeatureModel(feature_map, extracted.train, chosen, posterior, None, sizes, bench.memory_budget)

@@ -34,7 +34,7 @@ from adaptntk.uncertainty.method import MethodState
 from adaptntk.uncertainty.registry import find_method
 from adaptntk.version import __version__
 
-_ARRAYS = ("ratios", "variances")
+_ARRAYS = ("ratios", "variances", "energy_ratios")
 
 
 def save_fitted(fitted: Fitted, path: str | Path) -> None:
@@ -42,7 +42,8 @@ def save_fitted(fitted: Fitted, path: str | Path) -> None:
     path, state = Path(path), fitted.method.state()
     tensors = {STATE + name: tensor for name, tensor in state.tensors.items()}
     if fitted.calibration is not None:
-        tensors |= {CALIBRATION + name: torch.from_numpy(getattr(fitted.calibration, name)) for name in _ARRAYS}
+        arrays = {name: torch.from_numpy(getattr(fitted.calibration, name)) for name in _ARRAYS}
+        tensors |= {CALIBRATION + name: array for name, array in arrays.items() if len(array)}
     contents = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     header = _header(fitted, state, path)
     check_contents(path, header, contents)
@@ -192,11 +193,14 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
         ratio, threshold = (value if np.isfinite(value) else None for value in found)
         thresholds[str(coverage)] = {"error_over_sigma": ratio, score: threshold}
     return {
-        "forces": vars(calibration.forces),
-        "energy": vars(calibration.energy),
+        "forces": None if calibration.forces is None else vars(calibration.forces),
+        "energy": None if calibration.energy is None else vars(calibration.energy),
         "energy_power": calibration.energy_power,
         "lone_atoms": calibration.lone_atoms,
-        "structures": len(calibration.ratios),
+        "energy_offset": calibration.energy_offset,
+        "structures": len(calibration.variances),
+        "force_labels": len(calibration.ratios),
+        "energy_labels": len(calibration.energy_ratios),
         "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
         "thresholds": thresholds,
     }
@@ -205,6 +209,10 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
 def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Tensor]) -> Calibration | None:
     if stored is None:
         return None
-    forces, energy = (VarianceCalibration(**stored[name]) for name in ("forces", "energy"))
-    ratios, variances = (tensors[CALIBRATION + name].numpy() for name in _ARRAYS)
-    return Calibration(forces, energy, ratios, variances, stored["energy_power"], stored.get("lone_atoms", False))
+    forces, energy = (stored[name] and VarianceCalibration(**stored[name]) for name in ("forces", "energy"))
+    # Files of before have no offset of energies, and no bound on their errors.
+    none = torch.zeros(0, dtype=torch.float64)
+    ratios, variances, energy_ratios = (tensors.get(CALIBRATION + name, none).numpy() for name in _ARRAYS)
+    offset = stored.get("energy_offset", 0.0)
+    power, lone = stored["energy_power"], stored.get("lone_atoms", False)
+    return Calibration(forces, energy, ratios, variances, power, lone, offset, energy_ratios)

@@ -43,15 +43,22 @@ class Line:
 
 @dataclass(frozen=True, config=CLOSED)
 class StoredCalibration:
-    """What turns scores into eV and eV/Å; its tensors are ``calibration_*``."""
+    """What turns scores into eV and eV/Å; its tensors are ``calibration_*``.
 
-    forces: Line
-    energy: Line
+    Files of before have no ``energy_offset`` and no numbers of labels: the offset is in their sigma of energies, all
+    structures had forces, and nothing bounds the errors of energies.
+    """
+
+    forces: Line | None
+    energy: Line | None
     energy_power: float
     structures: Annotated[int, Field(ge=2)]
     units: str
     thresholds: dict[str, dict[str, float | None]]
     lone_atoms: bool = False
+    energy_offset: float = 0.0
+    force_labels: Annotated[int, Field(ge=0)] = 0
+    energy_labels: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, config=CLOSED)
@@ -91,11 +98,18 @@ def check_contents(path: Path, header: Mapping[str, Any], tensors: Mapping[str, 
 
 
 def _check_calibration(header: Mapping[str, Any] | None, tensors: Mapping[str, Tensor]) -> None:
-    wanted = {} if header is None else {f"{CALIBRATION}ratios": "m >= 0", f"{CALIBRATION}variances": "m"}
+    wanted, sizes = {}, {}
+    if header is not None:
+        wanted["variances"], sizes["m"] = "m", header["structures"]
+        if header["forces"] is not None:
+            wanted["ratios"], sizes["f"] = "f >= 0", header.get("force_labels", header["structures"])
+        if header.get("energy_labels"):
+            wanted["energy_ratios"], sizes["e"] = "e >= 0", header["energy_labels"]
+    wanted = {CALIBRATION + name: shape for name, shape in wanted.items()}
     if odd := wanted.keys() ^ tensors.keys():
         raise ValueError(f"tensor {min(odd)} is {'missing' if min(odd) in wanted else 'unknown'}")
     for name, shape in wanted.items():
-        check_tensor(name, tensors[name], shape, {"m": header["structures"]}, {})  # type: ignore[index]
+        check_tensor(name, tensors[name], shape, sizes, {})
         if bool((tensors[name].diff() < 0).any()):
             raise ValueError(f"tensor {name} is not sorted")
 

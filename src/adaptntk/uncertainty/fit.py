@@ -12,7 +12,7 @@ from adaptntk.data.geometry import lone_counts
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import Structures, check_labelled, structure_hash, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.evaluation import check_label_units, energy_errors, force_errors
+from adaptntk.evaluation import check_label_units, check_predicted, energy_errors, force_errors
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
 from adaptntk.uncertainty.fitted import Fitted
@@ -54,8 +54,10 @@ def fit(
     if not labelled:
         return Fitted(fitted, None, hashes)
     assessed = _assess(bench, fitted, calibration)
+    name = (SET_NAMES | dict(names or {}))["calibration" if calibration else "valid"]
+    check_predicted(assessed, name)
     if calibration:
-        check_label_units(assessed.forces, calibration, (SET_NAMES | dict(names or {}))["calibration"])
+        check_label_units(assessed, calibration, name)
     used = tuple(structure_hash(atoms) for atoms in (*bench.valid, *calibration))
     power = fitted.energy_power
     errors = force_errors(assessed.forces, labelled)
@@ -90,8 +92,10 @@ def check_sets(
         raise InputError("the training set is empty")
     sets = {"train": bench.train, "valid": bench.valid, "calibration": calibration}
     for key, frames in sets.items():
-        if key != "train" or labelled_training:
-            check_labelled(frames, names[key])
+        if key == "train" and not labelled_training:
+            continue
+        # What trains networks looks at all labels of the validation set; a calibration makes do with one kind.
+        check_labelled(frames, names[key], partly=key == "calibration" or not labelled_training)
         if key != "train" and frames:
             check_calibration_size(len(frames))
     for key in ("valid", "calibration"):
@@ -99,7 +103,7 @@ def check_sets(
     for key, frames in sets.items():
         check_species(bench.member(0), frames, names[key])
     if bench.valid:
-        check_label_units(bench.predicted_valid().forces, bench.valid, names["valid"])
+        check_label_units(bench.predicted_valid(), bench.valid, names["valid"])
 
 
 def _assess(bench: Workbench, method: Method, calibration: Structures) -> Assessment:

@@ -10,7 +10,7 @@ import torch
 from ase import Atoms
 
 from adaptntk.core.blocks import Blocks
-from adaptntk.core.calibration import Calibration, beyond_sentence, lone_sentence
+from adaptntk.core.calibration import Calibration, beyond_sentence, conformal_quantile, lone_sentence
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
 from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
 from adaptntk.data.geometry import lone_counts
@@ -109,8 +109,12 @@ class Fitted:
         known = self.calibration
         if known is None:
             return Scores(variance, lone_atoms=counts, lone=lone)
-        forces = np.where(lone, np.nan, known.forces.sigma(variance))
-        energies = np.where(lone, np.nan, known.energy.sigma(variance)) * size_powers(structures, known.energy_power)
+        forces, energies = (
+            None if scale is None else np.where(lone, np.nan, scale.sigma(variance))
+            for scale in (known.forces, known.energy)
+        )
+        if energies is not None:
+            energies = energies * size_powers(structures, known.energy_power)
         beyond = known.is_beyond(variance) | ((counts > 0) & (lone | (not known.lone_atoms)))
         return Scores(variance, forces, energies, beyond, counts, lone)
 
@@ -133,16 +137,18 @@ class Fitted:
         entries = {self.variance_key: float(scores.variance[index])}
         if scores.lone_atoms[index]:
             entries[LONE_ATOMS] = int(scores.lone_atoms[index])
-        if scores.sigma is None or scores.energy_sigma is None or self.calibration is None:
+        if self.calibration is None:
             return entries
         entries["beyond_calibration"] = scores.beyond is not None and bool(scores.beyond[index])
-        if scores.lone[index]:
-            return entries
-        entries["forces_uncertainty"] = float(scores.sigma[index])
-        entries["energy_uncertainty"] = float(scores.energy_sigma[index])
-        bound = float(self.calibration.error_bound(scores.variance[index : index + 1], coverage)[0])
-        if np.isfinite(bound):  # a small calibration set bounds nothing at a high coverage
-            entries["forces_error_bound"] = bound
+        for name, sigma, ratios in (
+            ("forces", scores.sigma, self.calibration.ratios),
+            ("energy", scores.energy_sigma, self.calibration.energy_ratios),
+        ):
+            if sigma is not None and not scores.lone[index]:
+                entries[f"{name}_uncertainty"] = float(sigma[index])
+                bound = float(sigma[index]) * conformal_quantile(ratios, coverage)
+                if np.isfinite(bound):  # a small calibration set bounds nothing at a high coverage
+                    entries[f"{name}_error_bound"] = bound
         return entries
 
     def observe(self, atoms: Atoms, coverage: float) -> tuple[SinglePoint, dict[str, float]]:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from adaptntk.uncertainty.feature_model import FeatureModel
     from adaptntk.uncertainty.workbench import Workbench
 
-CALIBRATED_KEYS = ("forces_uncertainty", "energy_uncertainty", "forces_error_bound", "beyond_calibration")
+CALIBRATED_KEYS = (
+    "forces_uncertainty", "energy_uncertainty", "forces_error_bound", "energy_error_bound", "beyond_calibration",
+)  # fmt: skip
 LONE_ATOMS = "lone_atoms"
 Kind = Literal["variance", "std"]
 Flags = NDArray[np.bool_]
@@ -59,12 +61,12 @@ class Assessment:
 @short_repr
 @dataclass(frozen=True)
 class Scores:
-    """One number per structure. Sigmas are standard deviations, present once calibrated.
+    """One number per structure. Sigmas are standard deviations, present once calibrated with such labels.
 
     Args:
         variance: the raw score U.
         sigma: expected root mean square force error, eV/Å; NaN for structures of lone atoms only.
-        energy_sigma: expected error of the total energy, eV; likewise.
+        energy_sigma: expected error of the total energy without the offset that all energies share, eV; likewise.
         beyond: whether U is larger than any that was calibrated, or some atoms are alone and in the calibration none
             were: sigma is then an extrapolation.
         lone_atoms: how many atoms have no neighbour within the cutoff of the model.

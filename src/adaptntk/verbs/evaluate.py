@@ -12,6 +12,9 @@ from adaptntk.verbs.shared import BatchSize, FittedFile, Seed, size_line
 if TYPE_CHECKING:
     from adaptntk.uncertainty.evaluate import Evaluation
 
+# Below this rank correlation a score says little about which errors are large.
+WEAK = 0.3
+
 
 class EvaluateSettings(FittedFile, BatchSize, Seed):
     test: Path = argument("Labelled structures outside the training set.")
@@ -29,28 +32,10 @@ class EvaluateReport(NamedTuple):
         return self.evaluation.metrics
 
     def lines(self) -> Iterable[str]:
-        from adaptntk.evaluation import KCAL_PER_MOL
-
         metrics = self.metrics
-        force, alone = metrics["force_rmse"], metrics["control_predicted_energy_spearman"]
-        yield (
-            f"{metrics['structures']:,} structures: force RMSE {force:.4f} eV/Å ({force / KCAL_PER_MOL:.2f} "
-            f"kcal/mol/Å), energy MAE {1000 * metrics['energy_mae_per_atom']:.2f} meV/atom"
-        )
-        floor = f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}"
-        for label, key, digits, remark in (
-            ("Spearman", "spearman", 3, f"predicted energy alone: {alone:.3f}"),
-            ("Pearson, sqrt U", "pearson", 3, f"of U itself: {metrics['pearson_of_variance']:.3f}"),
-            ("AURC_n", "aurc_n", 3, "0 perfect ranking, 1 chance"),
-            ("ENCE", "ence", 4, floor),
-            ("ENCE, cross-fitted", "ence_cross_fitted", 4, "as in the paper"),
-        ):
-            low, high = metrics[f"{key}_interval"]
-            interval = f"({low:.{digits}f} .. {high:.{digits}f})"
-            yield f"  {label:<19}{metrics[key]:>7.{digits}f}  {interval:<20} {remark}"
-        if metrics["spearman"] is None or metrics["spearman"] <= alone:
-            yield "note: the score ranks these structures no better than the predicted energy alone does"
-        yield from map(_coverage_line, metrics["conformal"].values())
+        yield f"{metrics['structures']:,} structures"
+        yield from _force_lines(metrics)
+        yield from _energy_lines(metrics)
         yield size_line(metrics["correlation_with_size"])
         yield f"wrote {self.output}/evaluation.json, .csv and .png"
 
@@ -59,14 +44,14 @@ class EvaluateReport(NamedTuple):
 def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
     """Compare the uncertainty with the true errors of the model on labelled structures.
 
-    Writes evaluation.json, evaluation.csv and evaluation.png.
+    Labels may be energies, forces or both. Writes evaluation.json, evaluation.csv and evaluation.png.
     """
     from adaptntk.report.figures import draw_evaluation
     from adaptntk.uncertainty.evaluate import evaluate as evaluate_fitted
 
     check_folder(settings.output)
     fitted, name = settings.load(), str(settings.test)
-    test = settings.open(settings.test, fitted, labelled=True)
+    test = settings.open(settings.test, fitted, labelled="partly")
     fitted.announce(test, kept=False)
     evaluation = evaluate_fitted(fitted, test, name, settings.batch_size, settings.seed, show.progress)
     folder = make_folder(settings.output)
@@ -76,9 +61,92 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
     return EvaluateReport(evaluation, settings.output)
 
 
+def _force_lines(metrics: dict[str, Any]) -> Iterable[str]:
+    """Errors of forces, and what the score knew of them."""
+    from adaptntk.evaluation import KCAL_PER_MOL
+
+    if "spearman" not in metrics:
+        yield "forces: no labels"
+        return
+    rmse, alone = metrics["force_rmse"], metrics["control_predicted_energy_spearman"]
+    yield f"forces: RMSE {rmse:.4f} eV/Å ({rmse / KCAL_PER_MOL:.2f} kcal/mol/Å)"
+    yield _metric_line("Spearman", metrics, "spearman", 3, f"predicted energy alone: {_number(alone, 3)}")
+    of_variance = _number(metrics["pearson_of_variance"], 3)
+    yield _metric_line("Pearson, sqrt U", metrics, "pearson", 3, f"of U itself: {of_variance}")
+    yield _metric_line("AURC_n", metrics, "aurc_n", 3, "0 perfect ranking, 1 chance")
+    if "ence" in metrics:
+        yield _metric_line("ENCE", metrics, "ence", 4, _ence_remark(metrics))
+        yield _metric_line("ENCE, cross-fitted", metrics, "ence_cross_fitted", 4, "as in the paper")
+        yield from map(_coverage_line, metrics["conformal"].values())
+    else:
+        yield "  no uncertainty of forces: it was calibrated without force labels"
+    if metrics["spearman"] is None or metrics["spearman"] <= (alone or 0.0):
+        yield "note: the score ranks these structures no better than the predicted energy alone does"
+
+
+def _energy_lines(metrics: dict[str, Any]) -> Iterable[str]:
+    """Errors of energies, what of them is an offset, and what the score knew of the rest."""
+    energy = metrics["energy"]
+    if energy is None:
+        yield "energies: no labels"
+        return
+
+    def pair(key: str, sign: str = "") -> str:
+        return _energy(energy[key], energy[f"{key}_per_atom"], sign)
+
+    yield f"energies: MAE {pair('mae')}, RMSE {pair('rmse')}"
+    offset = f"  {'offset':<19}{pair('offset', '+')}, which cancels in differences"
+    if "spearman" not in energy:
+        yield offset
+        yield "  no uncertainty of energies: it was calibrated without energy labels"
+        return
+    yield f"{offset}; {pair('offset_removed', '+')} in the calibration"
+    without = f"MAE {pair('mae_without_offset')}, RMSE {pair('rmse_without_offset')}"
+    yield f"  {'without the latter':<19}{without}: what the uncertainty is of"
+    attainable = f"a perfect sigma of this spread: {_number(energy['spearman_attainable'], 3)}"
+    yield _metric_line("Spearman", energy, "spearman", 3, attainable)
+    yield _metric_line("ENCE", energy, "ence", 4, _ence_remark(energy))
+    within = " and ".join(f"{100 * energy[f'within_{n}_sigma']:.1f} % within {n} sigma" for n in (1, 2))
+    yield f"  {within} (normal errors: 68.3 and 95.4)"
+    yield from map(_coverage_line, energy.get("conformal", {}).values())
+    yield from _ranking_note(energy)
+
+
+def _ranking_note(energy: dict[str, Any]) -> Iterable[str]:
+    """Says so where sigma does not tell which energies are wrong."""
+    found = energy["spearman"]
+    if found is None:
+        yield "note: sigma is the same for all energies: it ranks none of their errors"
+    elif found < WEAK:
+        low, high = energy["spearman_interval"]
+        yield f"note: the ranking of energy errors is weak: {found:.2f} ({low:.2f} .. {high:.2f})"
+
+
+def _energy(total: float, per_atom: float, sign: str = "") -> str:
+    """An energy in eV or meV, and per atom."""
+    large = abs(total) >= 1
+    text = f"{total:{sign}.2f} eV" if large else f"{1000 * total:{sign}.1f} meV"
+    return f"{text} ({1000 * per_atom:{sign}.2f} meV/atom)"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "undefined" if value is None else f"{value:.{digits}f}"
+
+
+def _metric_line(label: str, metrics: dict[str, Any], key: str, digits: int, remark: str) -> str:
+    """A metric with its interval, in columns."""
+    low, high = (_number(value, digits) for value in metrics[f"{key}_interval"])
+    interval = "" if metrics[key] is None else f"({low} .. {high})"
+    return f"  {label:<19}{_number(metrics[key], digits):>7}  {interval:<20} {remark}"
+
+
+def _ence_remark(metrics: dict[str, Any]) -> str:
+    return f"floor {metrics['ence_floor']:.4f}, constant sigma {metrics['ence_constant_sigma']:.4f}"
+
+
 def _coverage_line(coverage: dict[str, Any]) -> str:
     """Stated and observed coverage of one conformal bound."""
-    stated = f"conformal bound at {100 * coverage['stated']:.0f} %"
+    stated = f"  bound at {100 * coverage['stated']:.0f} %"
     if coverage["observed"] is None:
         return f"{stated}: the calibration set is too small for it"
     return (

@@ -17,6 +17,7 @@ from adaptntk.verbs.train import epoch_line
 if TYPE_CHECKING:
     from ase import Atoms
 
+    from adaptntk.core.calibration import Calibration
     from adaptntk.training.loop import EpochReport
     from adaptntk.uncertainty.fitted import Fitted
     from adaptntk.uncertainty.folder_workbench import FolderWorkbench
@@ -119,11 +120,7 @@ class FitReport(NamedTuple):
                 f"structures; features {described}, normalised: {features.feature_map.normalise}"
             )
         if fitted.calibration is not None:
-            forces, ratios = fitted.calibration.forces, fitted.calibration.ratios
-            score = fitted.variance_key if features is None else "U"
-            line = f"sigma^2 = {forces.a:.4g} {score} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures"
-            yield f"calibration  {line}"
-            yield _bound_line(ratios)
+            yield from _calibration_lines(fitted.calibration, fitted.variance_key if features is None else "U")
             for note in fitted.calibration.notes():
                 yield f"note         {note}"
         if features is not None and features.sketch_check is not None:
@@ -184,9 +181,10 @@ def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[At
     from adaptntk.uncertainty.folder_workbench import FolderWorkbench
     from adaptntk.uncertainty.registry import find_method
 
+    trains = find_method(settings.method).uses_training_labels
     bench = FolderWorkbench(
-        settings.read(settings.train, labelled=find_method(settings.method).uses_training_labels),
-        settings.read(settings.valid),
+        settings.read(settings.train, labelled=trains),
+        settings.read(settings.valid, labelled=True if trains else "partly"),
         settings.seed,
         settings.batch_size,
         settings.memory_budget,
@@ -200,12 +198,33 @@ def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[At
         head=settings.head,
         trust=settings.trust_model,
     )
-    return bench, None if settings.calibration is None else settings.read(settings.calibration)
+    return bench, None if settings.calibration is None else settings.read(settings.calibration, "partly")
 
 
 def _log_epochs(name: str, report: "EpochReport") -> None:
     if report.epoch == 1 or report.epoch % max(1, report.epochs // 10) == 0:
         log.info("%s: %s", name, epoch_line(report, report.seconds))
+
+
+def _calibration_lines(calibration: "Calibration", score: str) -> Iterable[str]:
+    """What scores mean, for forces and for energies; what had no labels is named."""
+    forces, energy, ratios = calibration.forces, calibration.energy, calibration.ratios
+    if forces is None:
+        yield "calibration  no force labels: forces get no uncertainty"
+    else:
+        line = f"sigma^2 = {forces.a:.4g} {score} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures"
+        yield f"calibration  {line}"
+        yield _bound_line(ratios)
+    if energy is None:
+        yield "energies     no energy labels: energies get no uncertainty"
+        return
+    unit = {0.0: "eV", 1.0: "eV/atom"}.get(calibration.energy_power, f"eV/atom^{calibration.energy_power:g}")
+    sigma = energy.sigma(calibration.variances)
+    structures = len(calibration.energy_ratios)
+    yield f"energies     sigma^2 = {energy.a:.4g} {score} + ({energy.b:.4g} {unit})^2 from {structures} structures"
+    doubt = float(np.sqrt(np.mean(sigma**2) / structures))  # standard error of a mean
+    offset = f"{1000 * calibration.energy_offset:+.3g} ± {1000 * doubt:.2g} m{unit}"
+    yield f"offset       {offset} in all energies, which cancels in differences; sigma is of what remains"
 
 
 def _bound_line(ratios: "np.ndarray") -> str:

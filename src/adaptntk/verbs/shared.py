@@ -11,6 +11,7 @@ from adaptntk.verbs.settings import Settings, argument, option
 if TYPE_CHECKING:
     from ase import Atoms
 
+    from adaptntk.data.structures import Labelled
     from adaptntk.uncertainty.fitted import Fitted
 
 
@@ -18,7 +19,7 @@ class LabelNames(Settings):
     energy_key: str = option("Name of the energy label (eV) in the files.", "REF_energy")
     forces_key: str = option("Name of the forces label (eV/Å) in the files.", "REF_forces")
 
-    def read(self, path: Path, labelled: bool = True, unique: bool = True) -> "list[Atoms]":
+    def read(self, path: Path, labelled: "Labelled" = True, unique: bool = True) -> "list[Atoms]":
         """Read and check a file."""
         from adaptntk.data.structures import read_structures
 
@@ -78,7 +79,7 @@ class FittedFile(LabelNames, Device, Memory):
 
         return load_fitted(self.ntk, self.model, self.device, self.memory_budget, trust=self.trust_model)
 
-    def open(self, path: Path, fitted: "Fitted", labelled: bool = False) -> "Sequence[Atoms]":
+    def open(self, path: Path, fitted: "Fitted", labelled: "Labelled" = False) -> "Sequence[Atoms]":
         """Structures that the model can evaluate; a large file is read again a frame at a time, when it is needed."""
         from adaptntk.data.structures import open_structures
         from adaptntk.models.protocol import check_species
