@@ -74,3 +74,15 @@ def alive(process: int) -> bool:
             return file.read().split()[2] != "Z"
     except OSError:
         return False
+
+
+def test_a_failure_does_not_wait_for_the_others(tmp_path):
+    began = time.monotonic()
+    with pytest.raises(InputError, match="at once"):
+        list(run_jobs(fail_or_sleep, [0, 100], 2))
+    assert time.monotonic() - began < 60
+
+
+def fail_or_sleep(seconds):
+    time.sleep(seconds)
+    raise InputError("at once")

@@ -1,14 +1,18 @@
 """Where work runs: in this process, in several side by side, or on a cluster; one interface for all."""
 
+import atexit
+import gc
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
@@ -38,6 +42,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_QUIET = "ignore:resource_tracker:UserWarning"
 EXECUTORS = ("serial", "local", "dask")
 
 
@@ -51,6 +56,47 @@ class SerialExecutor(Executor):
         except Exception as error:
             future.set_exception(error)
         return future
+
+
+def _track_quietly() -> None:
+    """Start the process that removes the semaphores of those that were killed: it need not say so.
+
+    It lets signals through when it is started, so that it has to be there before others are.
+    """
+    if _QUIET not in sys.warnoptions:
+        sys.warnoptions.append(_QUIET)
+    resource_tracker.ensure_running()
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Processes and threads that are started meanwhile do not hear when all are interrupted or told to end.
+
+    Whoever started them hears it, and ends them.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class LocalExecutor(ProcessPoolExecutor):
+    """Fresh processes that end when the process that started them does, however that ends."""
+
+    def __init__(self, workers: int, threads: int) -> None:
+        _track_quietly()
+        told = threads, os.getpid(), logging.getLogger("adaptntk").level
+        super().__init__(workers, multiprocessing.get_context("spawn"), _start_worker, told)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with deaf():
+            return super().submit(function, *args, **kwargs)
+
+    def kill(self) -> None:
+        """End the workers in the middle of their work."""
+        for process in list((self._processes or {}).values()):  # from Python 3.14 on there is kill_workers()
+            process.kill()
 
 
 def check_executor(kind: str, scheduler: str | None = None) -> None:
@@ -78,13 +124,14 @@ def open_executor(
     if kind == "serial":
         yield SerialExecutor()
     elif kind == "local":
-        # Fresh processes that end when the process that started them does, however that ends.
-        told = threads, os.getpid(), logging.getLogger("adaptntk").level
-        executor = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start_worker, told)
+        executor = LocalExecutor(count, threads)
         try:
             yield executor
+        except BaseException:
+            executor.kill()  # nobody waits for their results any more
+            raise
         finally:
-            executor.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(cancel_futures=True)
     else:
         with _dask_client(scheduler, count) as client:
             yield client.get_executor()
@@ -97,9 +144,14 @@ def _dask_client(scheduler: str | None, workers: int) -> Iterator[Any]:
     except ImportError:
         raise InputError("the executor dask needs the package: pip install adaptntk[dask]") from None
     if scheduler is None:
-        # On loopback, without a web page. One thread each: labels and trainings hold on to their process.
-        how = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None}
-        with LocalCluster(n_workers=workers, **how) as cluster, Client(cluster) as client:
+        # On loopback, without a web page. One thread each: labels and trainings hold on to their process. What the
+        # workers say of their own end is not shown: errors of jobs are raised here.
+        how = {"threads_per_worker": 1, "host": "127.0.0.1", "dashboard_address": None, "silence_logs": "CRITICAL"}
+        _track_quietly()
+        with ExitStack() as opened:
+            with deaf():
+                cluster = opened.enter_context(LocalCluster(n_workers=workers, **how))
+                client = opened.enter_context(Client(cluster))
             yield client
         return
     try:
@@ -154,6 +206,8 @@ def _start_worker(threads: int, parent: int, level: int) -> None:
     logger.handlers[:] = [logging.StreamHandler(sys.stderr)]
     logger.setLevel(level)
     logger.propagate = False
+    # Millions of objects that nobody needs any more would be searched for cycles at the end, for seconds.
+    atexit.register(gc.freeze)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

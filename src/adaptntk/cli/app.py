@@ -44,7 +44,7 @@ for name, about, members in (
 
 
 def main() -> None:
-    """Entry point of the ``adaptntk`` command."""
+    """Run the command that the arguments of the process name."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no reason to fail.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

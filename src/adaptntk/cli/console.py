@@ -1,7 +1,6 @@
 """What the command line shows: messages, progress with the time left, and errors in one line."""
 
 import logging
-import os
 import sys
 import time
 import warnings
@@ -14,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TimeEl
 from rich.segment import Segment
 from rich.text import Text
 
+from adaptntk.cli.interruption import leave
 from adaptntk.errors import AdaptNTKError
 
 Item = TypeVar("Item")
@@ -105,8 +105,6 @@ def one_line_errors(command: Command) -> Command:
             err.print(f"adaptntk: {one_line(str(error))}")
             sys.exit(2)
         except KeyboardInterrupt:
-            err.print("adaptntk: interrupted")
-            # Native threads may still be busy: leave at once.
-            os._exit(130)
+            leave("; go on with --resume" if "resume" in kwargs else "")
 
     return run  # type: ignore[return-value]

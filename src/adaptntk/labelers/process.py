@@ -24,11 +24,16 @@ from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
 from adaptntk.errors import InputError, require
+from adaptntk.execution import deaf
 from adaptntk.files import locked, make_folder
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
 from adaptntk.labelers.record import Attempt, FailureRecord, LabelFiles, RecordFile, write_label
 from adaptntk.labelers.registry import build_labeler
 
+# Signals by which somebody ends a process, whatever structure it is at work on.
+ENDED_BY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Seconds that a labeler which has nothing to do may take to leave; one that has finishes its label alone.
+LONGEST_GOODBYE = 0.5
 TIME_LIMIT = "the time limit of {:g} s was exceeded"
 # Seconds that a labeler may take to start up, before its first label.
 LONGEST_START = 60.0
@@ -92,7 +97,7 @@ class LabelProcess:
     def __init__(self, spec: LabelerSpec) -> None:
         self.spec = spec
         self.connection, theirs = Pipe()
-        with theirs:
+        with theirs, deaf():
             # A session of its own: an interruption from the keyboard shall not cost a label that is nearly done.
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _CHILD, str(theirs.fileno())], pass_fds=[theirs.fileno()],
@@ -111,6 +116,8 @@ class LabelProcess:
         self.end()
         if code == -signal.SIGALRM:
             return TIME_LIMIT.format(self.spec.time_limit)
+        if -code in ENDED_BY:
+            return _ended(-code)
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"the process of the labeler died ({how})"
 
@@ -118,7 +125,7 @@ class LabelProcess:
         """Tell the process that nobody will ask any more, and wait a moment for it to leave."""
         self.connection.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(timeout=5)
+            self.process.wait(timeout=LONGEST_GOODBYE)
 
     def end(self) -> None:
         """End the process and all that it started, unless that was done before."""
@@ -155,6 +162,11 @@ serve(Connection(int(sys.argv[1])))
 def serve(connection: Connection) -> None:
     """What the child process does: label whatever it is asked to, until nobody asks any more."""
     labelers: dict[str, Labeler] = {}
+    ended: list[int] = []
+    for number in ENDED_BY:
+        # A label that is being computed is finished; the programs of a labeler hear what they are told.
+        signal.signal(number, lambda number, _: ended.append(number))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDED_BY)
     while True:
         try:
             request: Request = connection.recv()
@@ -164,8 +176,15 @@ def serve(connection: Connection) -> None:
             answer: str | InputError | None = _label_and_write(request, labelers)
         except (InputError, OSError) as error:
             answer = InputError(str(error))
+        if answer is not None and ended:
+            answer = _ended(ended[-1])
         with contextlib.suppress(ConnectionError):
             connection.send(answer)
+
+
+def _ended(number: int) -> InputError:
+    """Nothing is wrong with the structure."""
+    return InputError(f"the labeler was ended from outside ({signal.Signals(number).name}); go on with --resume")
 
 
 def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | None:
