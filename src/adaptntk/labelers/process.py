@@ -172,6 +172,7 @@ def serve(connection: Connection) -> None:
             request: Request = connection.recv()
         except (EOFError, ConnectionError):
             return
+        ended.clear()
         try:
             answer: str | InputError | None = _label_and_write(request, labelers)
         except (InputError, OSError) as error:
