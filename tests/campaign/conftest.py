@@ -37,7 +37,7 @@ def write_config(folder: Path, **changes) -> Path:
 
 
 def outcome(run: Path) -> dict:
-    """What must be the same: picks, labels, errors, and the weights of the last model."""
+    """What must be the same: picks, labels, errors, and the last model, to the byte."""
     rounds = sorted((run / "rounds").iterdir())
     return {
         "picks": [json.loads(p.read_text()) for r in rounds if (p := r / "picks.json").exists()],
@@ -45,6 +45,7 @@ def outcome(run: Path) -> dict:
         "labels": sorted(path.name for path in (run / "labels").glob("*.xyz")),
         "quarantine": sorted(path.name for path in (run / "quarantine").glob("*.json")),
         "weights": [tensor.tolist() for _, tensor in load_potential(rounds[-1] / "model.model", "cpu").parameters()],
+        "model": (rounds[-1] / "model.model").read_bytes(),
         "verdict": json.loads((run / "verdict.json").read_text()),
     }
 

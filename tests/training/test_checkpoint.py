@@ -29,6 +29,11 @@ def test_a_foreign_checkpoint_is_refused(parts, tmp_path):
     (tmp_path / "a.model.checkpoint").write_bytes(b"junk")
     with pytest.raises(InputError, match="not a training checkpoint"):
         train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", options=RESUME)
+    identity = training_identity(parts["train"], parts["valid"], SHORT, 5, "float32", None)
+    for content, message in (([1, 2], "other data"), ({"identity": identity, "weights": {}}, "changed or damaged")):
+        torch.save(content, tmp_path / "a.model.checkpoint")
+        with pytest.raises(InputError, match=message):
+            train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", options=RESUME)
 
 
 def test_other_labels_are_another_training(parts):
@@ -76,3 +81,6 @@ def test_snapshots_survive_an_interruption(parts, tmp_path):
         assert all(torch.equal(a[name], b[name]) for name in a)
     with pytest.raises(InputError, match="train the model with snapshots"):
         read_snapshots(tmp_path / "c.model")
+    (tmp_path / "d.model.snapshots").write_bytes(b"junk")
+    with pytest.raises(InputError, match="no snapshots of a training, or damaged"):
+        read_snapshots(tmp_path / "d.model")

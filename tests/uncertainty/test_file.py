@@ -50,7 +50,7 @@ def test_it_is_a_safetensors_file_with_a_readable_header(ntk_file, fitted):
     assert (header["format"], header["method"]) == (4, "ntk")
     sketch = {"kind": "gaussian", "dim": 512, "seed": 0}
     assert header["settings"]["features"] == {"map": "energy", "normalise": "per_atom", "sketch": sketch}
-    assert header["networks"] == [{"path": "ethanol.model", "sha256": fitted.potential.fingerprint}]
+    assert header["networks"] == [{"path": "ethanol.model", "sha256": fitted.potential.fingerprint, "family": "mace"}]
     assert header["calibration"]["thresholds"]["0.9"]["error_over_sigma"] > 0
     assert header["calibration"]["thresholds"]["0.95"].keys() == {"error_over_sigma", "ntk_variance"}
 

@@ -62,7 +62,9 @@ def load_potential(
     if sha256 is not None and (found := file_hash(name)) != sha256:
         raise MismatchError(f"{path}: another model than the one that is asked for: SHA-256 {sha256}, not {found}")
     load = family.load_trusted if trust else family.load
-    return load(path, choose_device(device), None if dtype is None else choose_dtype(dtype), head)
+    potential = load(path, choose_device(device), None if dtype is None else choose_dtype(dtype), head)
+    potential.family = family.name
+    return potential
 
 
 def file_hash(name: str | Path) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from ase import Atoms
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -86,13 +87,17 @@ class Checkpoint:
             state: dict[str, Any] = torch.load(self.path, map_location="cpu", weights_only=True)
         except Exception:  # torch raises whatever the bytes lead it to
             raise InputError(f"{self.path}: not a training checkpoint, or truncated; remove it") from None
-        if state.get("identity") != self.identity:
+        if not isinstance(state, dict) or state.get("identity") != self.identity:
             other = "belongs to a training with other data, seed or settings"
             raise InputError(f"{self.path}: {other}; remove it, or train without --resume")
-        module.load_state_dict(state["weights"])
-        optimiser.load_state_dict(state["optimiser"])
-        log.info("resuming after epoch %d", state["epochs"])
-        return Stage(state["epochs"], Best(**state["best"]), state["snapshots"])
+        try:
+            module.load_state_dict(state["weights"])
+            optimiser.load_state_dict(state["optimiser"])
+            stage = Stage(int(state["epochs"]), Best(**state["best"]), dict(state["snapshots"]))
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError):
+            raise InputError(f"{self.path}: was changed or damaged; remove it") from None
+        log.info("resuming after epoch %d", stage.epochs)
+        return stage
 
 
 def snapshot_epochs(epochs: int, share: float = 0.25) -> list[int]:
@@ -119,7 +124,10 @@ def read_snapshots(model: str | Path) -> list[dict[str, Tensor]]:
     if not path.exists():
         raise InputError(f"{path}: no such file; train the model with snapshots")
     found: dict[int, dict[str, Tensor]] = defaultdict(dict)
-    for key, tensor in load_file(path).items():
-        epoch, name = key.split("/", 1)
-        found[int(epoch)][name] = tensor
+    try:
+        for key, tensor in load_file(path).items():
+            epoch, name = key.split("/", 1)
+            found[int(epoch)][name] = tensor
+    except (SafetensorError, OSError, ValueError):
+        raise InputError(f"{path}: no snapshots of a training, or damaged; train the model again") from None
     return [found[epoch] for epoch in sorted(found)]

@@ -124,7 +124,7 @@ def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
     model, folder, networks = state.networks[0], path.parent.resolve(), []
     for network in state.networks:
         place = None if network.source is None else os.path.relpath(Path(network.source).resolve(), folder)
-        networks.append({"path": place, "sha256": network.fingerprint})
+        networks.append({"path": place, "sha256": network.fingerprint, "family": network.family})
     return {
         "format": FORMAT,
         "written_by": f"adaptntk {__version__}",
@@ -152,7 +152,7 @@ def _networks(
         if first and potential is not None:
             loaded = potential
         else:
-            location = model if first and model is not None else str(_find_model(path, network["path"], first))
+            location = model if first and model is not None else _find_model(path, network, first)
             _check_hash(path, what, expected, file_hash(location))  # before anything of it is interpreted
             loaded = load_potential(location, device, about["dtype"], about["head"], trust and first)
         _check_hash(path, what, expected, loaded.fingerprint)
@@ -164,15 +164,16 @@ def _networks(
     return tuple(found)
 
 
-def _find_model(path: Path, model: str | None, first: bool) -> Path:
-    """Where a network of a file is now; only of the first one another place can be given."""
+def _find_model(path: Path, network: dict[str, Any], first: bool) -> str:
+    """The name of a network of a file; only of the first one another can be given."""
+    model, family = network["path"], network.get("family")
     if model is None:
         raise InputError(f"{path}: was fitted for a model without a file; pass the potential")
     location = path.parent / model
     if not location.is_file():
         cure = "say where with --model" if first else "put it back, or fit again"
         raise InputError(f"{path}: its model is not at {location} any more; {cure}")
-    return location
+    return str(location) if family is None else f"{family}:{location}"
 
 
 def _check_hash(path: Path, what: str, expected: str, found: str) -> None:

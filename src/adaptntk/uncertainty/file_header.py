@@ -27,10 +27,11 @@ _LARGEST_HEADER = 100_000_000  # of safetensors
 
 @dataclass(frozen=True, config=CLOSED)
 class Network:
-    """Where a network is, relative to the file, and the SHA-256 of its file."""
+    """Where a network is, relative to the file, the SHA-256 of its file, and the family that loads it."""
 
     path: Annotated[str, Field(min_length=1)] | None
     sha256: Hash
+    family: Annotated[str, Field(min_length=1)] | None = None
 
 
 @dataclass(frozen=True, config=CLOSED)

@@ -38,6 +38,7 @@ class MACEPotential(Trainable):
     """
 
     module: Any
+    family = "mace"
 
     def __init__(
         self,
