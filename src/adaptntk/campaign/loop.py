@@ -13,6 +13,7 @@ from typing import Any
 from adaptntk.campaign.config import CHANGEABLE, Campaign, Overrides
 from adaptntk.campaign.config_file import check_content, read_config
 from adaptntk.campaign.layout import RoundDirectory, RunDirectory
+from adaptntk.campaign.precheck import check_campaign, check_place
 from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, Verdict
 from adaptntk.campaign.steps.begin import begin
 from adaptntk.campaign.steps.driver import Driver, timed
@@ -21,7 +22,7 @@ from adaptntk.campaign.steps.label import label_round
 from adaptntk.campaign.steps.learn import evaluate, fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.errors import require
-from adaptntk.execution import check_executor, limited_threads, open_executor
+from adaptntk.execution import limited_threads, open_executor
 from adaptntk.files import locked, make_folder
 from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, silent
@@ -55,8 +56,12 @@ def run_campaign(
     """
     require(resume or not retry_failed, "--retry-failed belongs to --resume: it tries what failed before")
     config = overrides.applied_to(read_config(config_file))
-    check_spec(config.label.spec)
-    check_executor(config.execution.executor, config.execution.scheduler)
+    assert config.output is not None
+    if RunDirectory(config.output).about.path.exists():
+        check_place(config)
+        check_spec(config.label.spec)
+    else:
+        check_campaign(config)
     with _open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
         if retry_failed:
             run.files.empty_quarantine()

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -103,6 +103,11 @@ class LabelRecord(Origin):
         except (OSError, ValueError) as error:
             raise damaged(path, error) from None
         return cls.of(info, path)
+
+
+def labels_bought(labels: Iterable[LabelRecord]) -> int:
+    """Those that were paid for: labels that the user gave are not counted, here and everywhere."""
+    return sum(label.chosen_by != GIVEN for label in labels)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from adaptntk.campaign.layout import RoundSnapshot, RunSnapshot
 from adaptntk.files import is_locked
+from adaptntk.labelers.record import labels_bought
 from adaptntk.progress import duration
 from adaptntk.report.campaign_tables import Table, round_row, total_seconds
 
@@ -46,13 +47,19 @@ def status_of(run: RunSnapshot, now: float | None = None) -> Status:
     progress = progress_of(run)
     states = [unfinished_step(run, entry) if entry.summary is None else "finished" for entry in run.rounds]
     rows = [(*round_row(entry, BRIEF.values()), state) for entry, state in zip(run.rounds, states, strict=True)]
-    failed = f", {len(run.quarantine):,} failed" if run.quarantine else ""
-    lines = [f"{len(run.labels):,} labels{failed}; {duration(total_seconds(run))} in all", progress.text]
+    lines = [f"{labels_line(run)}; {duration(total_seconds(run))} in all", progress.text]
     if progress.round is not None:
         since = duration(max(0.0, (time.time() if now is None else now) - run.changed))
         lines.append(f"the newest file was written {since} ago; {ALIVE[is_locked(run.folder)]}")
     table = Table(("round", *BRIEF, "time", "state"), tuple(rows))
     return Status(f"campaign {run.name}", table, tuple(lines), progress)
+
+
+def labels_line(run: RunSnapshot) -> str:
+    """How many labels were paid for, as everywhere; besides how many were given, and how many failed."""
+    bought = labels_bought(run.labels)
+    given = f", {len(run.labels) - bought:,} given" if bought < len(run.labels) else ""
+    return f"{bought:,} labels{given}" + (f", {len(run.quarantine):,} failed" if run.quarantine else "")
 
 
 def progress_of(run: RunSnapshot) -> Progress:

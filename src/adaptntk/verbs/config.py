@@ -47,16 +47,20 @@ def schema(settings: TextSettings, show: Show) -> TextReport:
     return settings.give(json.dumps(make(), indent=1) + "\n")
 
 
-@verb(CampaignFile)
-def check(settings: CampaignFile, show: Show) -> TextReport:
-    """Check a configuration and its files, and say what it will do; nothing is computed."""
-    from adaptntk.campaign.config_file import read_config
-    from adaptntk.labelers.process import check_spec
+class CheckSettings(CampaignFile):
+    no_label: bool = option("Compute no label: what it costs is too much to try.", False)
 
-    found = read_config(settings.config)
-    check_spec(found.label.spec)
-    later = f"then {found.round.total} in each of up to {found.stop.rounds} rounds"
-    return TextReport(
-        f"{settings.config}: {found.name}, {found.first.total} labels to begin with, {later}, "
-        f"by {found.label.kind}; run directory {found.output}"
-    )
+
+@verb(CheckSettings)
+def check(settings: CheckSettings, show: Show) -> TextReport:
+    """Check a configuration, its files, where it will run and its labeler, and say what it will do.
+
+    One structure is labelled, and the label is not kept.
+    """
+    from adaptntk.campaign.config_file import read_config
+    from adaptntk.campaign.precheck import check_campaign, label_once
+
+    config = read_config(settings.config)
+    found, lines = check_campaign(config)
+    labelled = "no label was computed" if settings.no_label else label_once(config, found)
+    return TextReport("\n  ".join([f"{settings.config}: {config.name} can be run", *lines, labelled]))

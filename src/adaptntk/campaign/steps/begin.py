@@ -3,6 +3,7 @@
 from ase import Atoms
 
 from adaptntk.campaign.layout import ROLES, RoundDirectory, read_own
+from adaptntk.campaign.precheck import share_out
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
 from adaptntk.campaign.steps.label import label_random, retried_after_a_pause
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
@@ -38,11 +39,10 @@ def _take_given(driver: Driver) -> None:
     start, first = driver.config.start, driver.config.first
     assert start.labelled is not None
     frames = read_structures(start.labelled, start.energy_key, start.forces_key, labelled=True)
-    # Too few for all: half to learn from, the rest shared out.
-    test = min(first.holdout, len(frames) // 4)
-    valid = min(first.valid, len(frames) // 4)
+    shared = share_out(len(frames), first)
     for place, index in enumerate(driver.rng(0, 2).permutation(len(frames)).tolist()):
-        role: Role = "holdout" if place < test else "valid" if place < test + valid else "train"
+        random = shared["holdout"], shared["holdout"] + shared["valid"]
+        role: Role = "holdout" if place < random[0] else "valid" if place < random[1] else "train"
         atoms = marked(frames[index])
         Origin(round=0, role=role, chosen_by=GIVEN, number=-len(frames) + place).mark(atoms)
         path = driver.run.files.label(atoms.info["hash"])

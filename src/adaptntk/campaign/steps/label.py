@@ -26,7 +26,7 @@ from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import AdaptNTKError
 from adaptntk.labelers.process import Request, label_structure
-from adaptntk.labelers.record import GIVEN, Origin, Role
+from adaptntk.labelers.record import GIVEN, Origin, Role, labels_bought
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ def label_structures(driver: Driver, frames: Sequence[Atoms]) -> None:
     spec = driver.config.label.spec
     requests = [Request(spec, atoms, driver.run.path) for atoms in frames]
     while waiting := [request for request in requests if not request.settled]:
-        proven = any(record.chosen_by != GIVEN for record in driver.run.label_records())
+        proven = labels_bought(driver.run.label_records()) > 0
         limit = driver.config.label.pause_after if proven else min(FIRST_FAILURES, driver.config.label.pause_after)
         futures: dict[Future[Any], Request] = {}
         # Until one has worked each is tried alone: a labeler that is down shall not be asked a hundred times.

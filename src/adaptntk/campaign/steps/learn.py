@@ -16,7 +16,7 @@ from adaptntk.core import metrics
 from adaptntk.data.structures import structure_hash, structure_sizes
 from adaptntk.evaluation import energy_errors, force_errors, force_rmse_interval, summarise_errors
 from adaptntk.files import write_atomically
-from adaptntk.labelers.record import GIVEN
+from adaptntk.labelers.record import labels_bought
 from adaptntk.models.protocol import Predictions
 from adaptntk.models.registry import load_potential
 from adaptntk.training.checkpoint import checkpoint_file
@@ -99,7 +99,7 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
     summary = RoundSummary(
         round=here.number,
         labels=LabelCounts(**counts, quarantined=len(run.files.all_failures())),
-        labels_spent=sum(record.chosen_by != GIVEN for record in run.label_records()),
+        labels_spent=labels_bought(run.label_records()),
         confidence=config.stop.confidence,
         coverage=BOUND_COVERAGE,
         errors=_summary(Predictions(found.energies, found.forces), frames, driver),
