@@ -82,6 +82,8 @@ BAD = {
     "column twice": (frame(f"{BASE}:pos:R:3", ("O 0 0 0 1 1 1",)), "a name stands twice in Properties"),
     "negative columns": (frame("Properties=species:S:1:pos:R:-3"), "Properties must be name"),
     "four coordinates": (frame("Properties=species:S:1:pos:R:4"), "Properties must declare pos:R:3"),
+    "coordinates as words": (frame("Properties=species:S:1:pos:S:3"), "Properties must declare pos:R:3"),
+    "elements as numbers": (frame("Properties=species:R:1:pos:R:3", ("8 0 0 0",)), "species:S:1 or Z:I:1"),
     "no coordinates": (frame("Properties=species:S:1", ("O",)), "Properties must declare pos:R:3"),
     "columns by the million": (frame("Properties=species:S:1:pos:R:9999999"), "Properties must be name"),
     "unknown kind": (frame("Properties=species:S:1:pos:Q:3"), "Properties must be name"),

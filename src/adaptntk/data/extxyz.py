@@ -16,6 +16,7 @@ import zlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,6 +37,7 @@ _COUNT = re.compile(rb"\s*[0-9]{1,9}\s*")
 _COLUMNS = re.compile(r"[^:\s]+:[RISL]:[1-9][0-9]{0,3}(:[^:\s]+:[RISL]:[1-9][0-9]{0,3})*")
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\{(?:\\.|[^}\\])*\}|\[(?:\\.|[^\]\\])*\]')
 _KEY = re.compile(r"([^\s=,]*[^\s=,-])\s*=")
+_DECLARED = {"positions": [("R", 3), ("I", 3)], "symbols": [("S", 1)], "numbers": [("I", 1)]}
 _BOOLEANS = {"T", "F", "True", "False"}
 _MARK = b"\xef\xbb\xbf"  # that some editors put before a text
 
@@ -95,7 +97,7 @@ def parse_frame(text: str, atoms: int) -> Atoms:
     if comment and not "".join(lines[2 + atoms :]).strip():
         entries = key_val_str_to_dict(comment)
         _check_entries(entries, comment)
-    _check_rows(rows, entries.get("Properties", "species:S:1:pos:R:3"))
+    _check_rows(rows, str(entries.get("Properties", "species:S:1:pos:R:3")))
     return ase.io.read(io.StringIO(text), index=0, format="extxyz", properties_parser=lambda _: entries)
 
 
@@ -208,25 +210,35 @@ def _check_entries(entries: dict[str, Any], comment: str) -> None:
             raise InputError(f"{key!r} is infinite or too large a number")
     if "pbc" in entries:
         periodic = np.ravel(np.asarray(entries["pbc"]))
-        if periodic.size not in (1, 3) or periodic.dtype.kind not in "bi" or not np.isin(periodic, (0, 1)).all():
+        if periodic.size not in (1, 3) or periodic.dtype.kind not in "bi" or not {*periodic.tolist()} <= {0, 1}:
             raise InputError("pbc must be three of T and F")
 
 
-def _check_rows(rows: Sequence[str], properties: object) -> None:
-    """Every row has what the properties declare: so many columns, each of its kind."""
-    if not isinstance(properties, str) or not _COLUMNS.fullmatch(properties):
-        raise InputError(f"Properties must be name:R|I|S|L:columns and so on, not {str(properties)[:80]!r}")
+@lru_cache(maxsize=16)
+def _columns(properties: str) -> tuple[str, list[int], list[int], dict[str, int]]:
+    """What the properties declare: the kind of each column, which are numbers and which T or F, where names begin."""
+    if not _COLUMNS.fullmatch(properties):
+        raise InputError(f"Properties must be name:R|I|S|L:columns and so on, not {properties[:80]!r}")
     parts = properties.split(":")
     names = [REV_PROPERTY_NAME_MAP.get(name, name) for name in parts[::3]]
     counts = [int(count) for count in parts[2::3]]
     first = dict(zip(names, np.cumsum([0, *counts]).tolist(), strict=False))
     if len(first) < len(names):
         raise InputError("a name stands twice in Properties")
-    if dict(zip(names, counts, strict=True)).get("positions") != 3:
-        raise InputError("Properties must declare pos:R:3")
-    kinds = [kind for kind, count in zip(parts[1::3], counts, strict=True) for _ in range(count)]
+    declared = dict(zip(names, zip(parts[1::3], counts, strict=True), strict=True))
+    for name, known in _DECLARED.items():
+        if declared.get(name, known[0]) not in known or "positions" not in declared:
+            raise InputError("Properties must declare pos:R:3, and species:S:1 or Z:I:1")
+    kinds = "".join(kind * count for kind, count in zip(parts[1::3], counts, strict=True))
     numeric = [column for column, kind in enumerate(kinds) if kind in "RI"]
     logical = [column for column, kind in enumerate(kinds) if kind == "L"]
+    return kinds, numeric, logical, first
+
+
+def _check_rows(rows: Sequence[str], properties: str) -> None:
+    """Every row has what the properties declare: so many columns, each of its kind."""
+    kinds, numeric, logical, first = _columns(properties)
+    two_names = "numbers" in first and "symbols" in first
     for number, row in enumerate(rows):
         words = row.split()
         if len(words) != len(kinds):
@@ -234,9 +246,9 @@ def _check_rows(rows: Sequence[str], properties: object) -> None:
         # Python's numbers may have underscores, and digits of other scripts.
         if (not row.isascii() or "_" in row) and any("_" in words[c] or not words[c].isascii() for c in numeric):
             raise InputError(f"atom {number} has a number that is none")
-        if any(words[column] not in _BOOLEANS for column in logical):
+        if logical and any(words[column] not in _BOOLEANS for column in logical):
             raise InputError(f"atom {number} has something else where T or F is declared")
-        if "numbers" in first and "symbols" in first:
+        if two_names:
             symbol, element = words[first["symbols"]], words[first["numbers"]]
             if str(atomic_numbers.get(symbol.capitalize())) != element.lstrip("0"):
                 raise InputError(f"atom {number} is {symbol} by its symbol and {element} by its number")
