@@ -208,6 +208,7 @@ def _start_worker(threads: int, parent: int, level: int) -> None:
     logger.propagate = False
     # Millions of objects that nobody needs any more would be searched for cycles at the end, for seconds.
     atexit.register(gc.freeze)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no word about caches from every worker
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 

@@ -1,5 +1,6 @@
 """All verbs in one application."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -48,4 +49,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character is no reason to fail.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if os.path.expanduser("~") == "~":
+        # Nor is a user without a home, which libraries look for when they are imported.
+        os.environ["HOME"] = "/nonexistent"
     app()

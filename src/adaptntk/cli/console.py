@@ -1,5 +1,6 @@
 """What the command line shows: messages, progress with the time left, and errors in one line."""
 
+import errno
 import logging
 import sys
 import time
@@ -89,8 +90,14 @@ def set_up(verbose: bool) -> None:
     logger.propagate = False
     if not verbose:
         warnings.filterwarnings("ignore")
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells users without a home where its cache is
 
 
+# What the user or the machine can be at fault for, wherever it is met; a file that is not there may be our fault.
+_OF_THE_SYSTEM = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENAMETOOLONG,
+    errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EMFILE, errno.ENFILE,
+}  # fmt: skip
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -103,6 +110,11 @@ def one_line_errors(command: Command) -> Command:
             return command(*args, **kwargs)
         except AdaptNTKError as error:
             err.print(f"adaptntk: {one_line(str(error))}")
+            sys.exit(2)
+        except OSError as error:
+            if error.errno not in _OF_THE_SYSTEM or error.filename is None:
+                raise
+            err.print(f"adaptntk: cannot use {one_line(str(error.filename))}: {error.strerror}")
             sys.exit(2)
         except KeyboardInterrupt:
             leave("; go on with --resume" if "resume" in kwargs else "")

@@ -105,7 +105,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.T
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {})["adaptntk"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, OSError):
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (SafetensorError, KeyError):
         raise InputError(f"{path}: not a .ntk file, or truncated; make one with adaptntk fit") from None
     try:
         header = parse_json(text)
