@@ -49,7 +49,8 @@ def evaluate(
     calibration = fitted.calibration
     if calibration is None:
         raise InputError("the uncertainty is not calibrated: fit it with a validation set")
-    test, hashes = _check_test(fitted, test, name)
+    frames, hashes = _check_test(fitted, test, name)
+    test = test if len(frames) == len(test) else [test[frame] for frame in frames]
     found = fitted.assess(test, batch_size, progress)
     evaluation.check_predicted(found, name)
     evaluation.check_label_units(found, test, name)
@@ -61,9 +62,10 @@ def evaluate(
     result |= asdict(evaluation.summarise_errors(found, test))
     result |= _forces(calibration, scores, errors, found.energies / sizes, rng)
     result["energy"] = _energies(calibration, scores, energies, sizes, offsets, rng)
+    result["remarks"] = [*fitted.remarks(scores.beyond, scores.lone, "structures")]
     result["correlation_with_size"] = evaluation.size_correlation(scores.variance, test)
     columns = {
-        "frame": range(len(test)),
+        "frame": frames,
         "structure": hashes,
         fitted.variance_key: scores.variance,
         "forces_uncertainty": _column(scores.sigma, len(test)),
@@ -73,6 +75,7 @@ def evaluate(
         "energy_error_without_offset": energies - offsets,
         "predicted_energy": found.energies,
         "atoms": structure_sizes(test),
+        "beyond_calibration": None if scores.beyond is None else scores.beyond.astype(int),
     }
     return Evaluation(_known(result), {key: _known(np.asarray(values).tolist()) for key, values in columns.items()})
 
@@ -129,20 +132,19 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _check_test(fitted: Fitted, test: Structures, name: str) -> tuple[Structures, list[str]]:
-    """Refuse what says nothing about new structures; the others that have neighbours, and their hashes."""
+def _check_test(fitted: Fitted, test: Structures, name: str) -> tuple[list[int], list[str]]:
+    """Refuse what says nothing about new structures; the frames that have neighbours, and their hashes."""
     check_labelled(test, name, partly=True)
     check_species(fitted.potential, test, name)
     hashes = structure_hashes(test)
     seen = dict.fromkeys(fitted.calibration_hashes, "was used to calibrate this uncertainty")
     seen |= dict.fromkeys(fitted.train_hashes, "is also in the training set")
-    for index, identity in enumerate(hashes):
-        if identity in seen:
-            raise InputError(f"{name}, frame {index}: {seen[identity]}; remove it")
     kept = np.flatnonzero(lone_counts(test, fitted.potential.cutoff) < structure_sizes(test)).tolist()
+    for index in kept:
+        if hashes[index] in seen:
+            raise InputError(f"{name}, frame {index}: {seen[hashes[index]]}; remove it")
     if len(kept) < len(test):
         log.info("%d structures of isolated atoms are left out: no force acts on them", len(test) - len(kept))
-        test, hashes = [test[index] for index in kept], [hashes[index] for index in kept]
-    if len(test) < 20:
-        raise InputError(f"{name}: {len(test)} structures are too few to evaluate on; give at least 20")
-    return test, hashes
+    if len(kept) < 20:
+        raise InputError(f"{name}: {len(kept)} structures are too few to evaluate on; give at least 20")
+    return kept, [hashes[index] for index in kept]

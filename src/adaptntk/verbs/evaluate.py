@@ -36,6 +36,7 @@ class EvaluateReport(NamedTuple):
         yield f"{metrics['structures']:,} structures"
         yield from _force_lines(metrics)
         yield from _energy_lines(metrics)
+        yield from metrics["remarks"]
         yield size_line(metrics["correlation_with_size"])
         yield f"wrote {self.output}/evaluation.json, .csv and .png"
 
