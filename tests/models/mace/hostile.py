@@ -5,6 +5,7 @@ import os
 import pickle
 import struct
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 
 import torch
@@ -43,6 +44,13 @@ def with_pickle(content: bytes, pickled: bytes) -> bytes:
 def inside(network, thing):
     """The network with something more in it."""
     network.payload = thing
+    return network
+
+
+def with_weights(network, value):
+    """The network with other numbers."""
+    for parameter in network.parameters():
+        parameter.data.fill_(value)
     return network
 
 
@@ -85,6 +93,10 @@ def files(marker: Path, network) -> dict[str, bytes]:
     real = saved(network())
     evil = f"__import__('os').system({touch!r})"
     traced = saved(graph_module(f"def forward(self, x):\n    {evil}\n    return x"))
+    storage = torch.storage.TypedStorage(
+        wrap_storage=torch.zeros(4).untyped_storage(), dtype=torch.float32, _internal=True
+    )
+    beyond = (storage, 0, (1000,), (1,), False, OrderedDict())
     default = f"def forward(self, x={evil}):\n    return x"
     return {
         "os.system": saved(Call(os.system, touch)),
@@ -107,5 +119,10 @@ def files(marker: Path, network) -> dict[str, bytes]:
         "a layer called": with_pickle(real, b"\x80\x02cmace.modules.models\nScaleShiftMACE\n)R."),
         "legacy pickle": pickle.dumps(Call(os.system, touch)),
         "compressed": with_record(real, "data.pkl", lambda _: b"\0" * 50_000_000, zipfile.ZIP_DEFLATED),
+        "other byte order": with_record(real, "byteorder", lambda _: b"big"),
+        "nothing in it": with_pickle(real, b"\x80\x02cmace.modules.models\nScaleShiftMACE\n)\x81}b."),
+        "never filled": with_pickle(real, b"\x80\x02cmace.modules.models\nScaleShiftMACE\n)\x81."),
+        "tensor beyond its numbers": saved(inside(network(), Call(torch._utils._rebuild_tensor_v2, *beyond))),
+        "not a number": saved(with_weights(network(), float("nan"))),
         "short tensor": with_record(real, "data/0", lambda part: part[:-4]),
     }

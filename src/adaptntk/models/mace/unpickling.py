@@ -9,6 +9,8 @@ the source of MACE's contractions, and the compiled functions of e3nn's layers.
 
 import io
 import pickletools
+import re
+import sys
 import threading
 import zipfile
 from collections.abc import Callable, Mapping
@@ -58,20 +60,19 @@ def read_network(content: bytes) -> Any:
 
 def read_records(content: bytes) -> dict[str, bytes]:
     """The pickle and the tensors of a file that torch wrote, by name; of other parts only the names."""
-    records = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.infolist():
-                name = entry.filename.partition("/")[2]
-                needed = name == "data.pkl" or name.startswith("data/")
-                # Torch stores these as they are: a part that grows when it is read was made to fill the memory.
-                if needed and (entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(content)):
-                    raise DamagedModelError("compressed")
-                records[name] = archive.read(entry) if needed else b""
+            entries = {entry.filename.partition("/")[2]: entry for entry in archive.infolist()}
+            needed = {name for name in entries if name in ("data.pkl", "byteorder") or name.startswith("data/")}
+            # Torch stores these as they are: parts that grow when they are read were made to fill the memory.
+            stored = all(entries[name].compress_type == zipfile.ZIP_STORED for name in needed)
+            if not stored or sum(entries[name].file_size for name in needed) > len(content):
+                raise DamagedModelError("compressed")
+            records = {name: archive.read(entry) if name in needed else b"" for name, entry in entries.items()}
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError, RuntimeError) as error:
         raise DamagedModelError(str(error) or type(error).__name__) from None
-    if sum(map(len, records.values())) > len(content):
-        raise DamagedModelError("parts that overlap")
+    if records.get("byteorder", b"little").decode(errors="replace") != sys.byteorder:
+        raise DamagedModelError(f"from a machine that is not {sys.byteorder}-endian")
     return records
 
 
@@ -89,9 +90,16 @@ def _unpickle(records: Mapping[str, bytes], substitutes: Mapping[str, Any]) -> A
 
 
 def _names(pickled: bytes) -> set[str]:
-    """All that a pickle names; other ways than this one to name something are unknown to the restricted unpickler."""
-    named = (argument for operation, argument, _ in pickletools.genops(pickled) if operation.name == "GLOBAL")
-    return {str(pair).replace(" ", ".").replace("__builtin__.", "builtins.") for pair in named}
+    """All that a pickle names; of the three ways to do so the restricted unpickler takes only the first."""
+    names, texts = set(), ["", ""]
+    for operation, argument, _ in pickletools.genops(pickled):
+        if operation.name in ("GLOBAL", "INST"):
+            names.add(str(argument).replace(" ", "."))
+        elif operation.name == "STACK_GLOBAL":
+            names.add(".".join(texts))
+        elif isinstance(argument, str):
+            texts = [texts[-1], argument]
+    return {re.sub("^__builtin__", "builtins", name) for name in names}
 
 
 def _storage(records: Mapping[str, bytes], loaded: dict[str, Any], identity: Any) -> Any:
@@ -152,10 +160,12 @@ def _compile(archive: bytes) -> torch.jit.ScriptModule:
     kinds = {name: _Inert for name in _names(records["data.pkl"]) if name.startswith("__torch__.")}
     saved = _unpickle(records, {"torch.jit._pickle.restore_type_tag": _first, **kinds})
     tensors = {name: value for name, value in saved.state.items() if isinstance(value, Tensor)}
-    return _known_code(compile_layer, saved.state["_code"], tensors)
+    return _known_code(compile_layer, saved.state.get("_code"), tensors)
 
 
-def _known_code(make: Callable[[str, Mapping[str, Tensor]], Any], source: str, tensors: Mapping[str, Tensor]) -> Any:
+def _known_code(make: Callable[[str, Mapping[str, Tensor]], Any], source: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(source, str):
+        raise UnsafeModelError("has code in a layer whose source is not there")
     try:
         return make(source, tensors)
     except UnknownCodeError as error:
@@ -164,7 +174,7 @@ def _known_code(make: Callable[[str, Mapping[str, Tensor]], Any], source: str, t
 
 def _graph_module(body: dict[str, Any], imports: str) -> fx.GraphModule:
     """In place of ``torch.fx.graph_module.reduce_graph_module``, which executes the source and the imports."""
-    module = _known_code(rebuild, body["_code"], {**body["_buffers"], **body["_parameters"]})
+    module = _known_code(rebuild, body.get("_code") or body.get("code"), {**body["_buffers"], **body["_parameters"]})
     return module.train(bool(body["training"]))
 
 
