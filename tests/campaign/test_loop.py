@@ -8,7 +8,9 @@ import ase.io
 import numpy as np
 import pytest
 
+from adaptntk import verbs
 from adaptntk.campaign.config import Overrides
+from adaptntk.campaign.layout import read_run
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.campaign.steps.explore import _pool_of
 from adaptntk.campaign.steps.label import shard_features
@@ -16,6 +18,8 @@ from adaptntk.data.structures import bare, read_structures, structure_hash, writ
 from adaptntk.errors import InputError
 from adaptntk.evaluation import force_errors
 from adaptntk.models.registry import load_potential
+from adaptntk.report.campaign import campaign_page
+from adaptntk.report.viewer import build_viewer
 from adaptntk.uncertainty.file import load_fitted
 from tests.campaign.conftest import outcome, write_config
 from tests.conftest import DATA_FILES
@@ -160,6 +164,11 @@ def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_
     assert [atoms.info["forces_uncertainty"] for atoms in pool] == pytest.approx(scores.sigma, rel=1e-4)
     explored = json.loads((run / "rounds" / "01" / "explored.json").read_text())
     assert (explored["trajectories"], explored["frames"]) == ([], {"taken": 40, "dropped": {}})
+    page = campaign_page(read_run(run))
+    assert "What became of the frames" in page
+    assert "40 of these were given" in page
+    assert build_viewer(read_run(run)).total == 40
+    assert any("6 labels, 40 given; " in str(line) for line in verbs.status(run=run).lines())
     # From exactly what was written, so that a campaign that is resumed picks the same.
     features = [
         shard_features(run / "rounds" / "00" / "model.ntk", frames, "cpu") for frames in (pool, _pool_of(given))

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from adaptntk.campaign.layout import ROLES, RunSnapshot, all_tested
 from adaptntk.campaign.verdict import headline as verdict_headline
+from adaptntk.labelers.record import labels_bought
 from adaptntk.progress import duration
 from adaptntk.report import campaign_figures as figures, campaign_tables as tables
 from adaptntk.report.run_progress import progress_of
@@ -97,11 +98,12 @@ def facts(run: RunSnapshot) -> list[Fact]:
     if len(run.summaries) > 1:
         remark += f"; {tables.milli(run.summaries[0].errors.force_rmse)} meV/Å at first"
     roles = ", ".join(f"{sum(x.role == role for x in run.labels):,} {name}" for role, name in ROLES.items())
-    failed = len(run.quarantine)
+    bought, failed = labels_bought(run.labels), len(run.quarantine)
+    given = f"; {len(run.labels) - bought:,} of these were given" if bought < len(run.labels) else ""
     return [
         Fact("Force RMSE", f"{force} meV/Å", remark),
         Fact("Energy MAE", f"{energy} meV/atom", "hold-out"),
-        Fact("Labels", f"{len(run.labels):,}", f"{roles}; {failed:,} failed"),
+        Fact("Labels", f"{bought:,}", f"{roles}{given}; {failed:,} failed"),
         Fact("Rounds", f"{len(run.summaries)}", "finished, the first one is number 0"),
         Fact("Time", duration(tables.total_seconds(run)), "sum over all steps"),
     ]
