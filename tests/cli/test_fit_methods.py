@@ -3,6 +3,7 @@
 import json
 
 import ase.io
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -56,6 +57,9 @@ def test_an_ensemble_from_files(trained, second, files, tmp_path):
     assert result.exit_code == 0, result.output
     frames = ase.io.read(tmp_path / "scored.xyz", ":")
     assert all({"ensemble_variance", "forces_uncertainty", "forces_error_bound"} <= a.info.keys() for a in frames)
+    means = load_fitted(fitted, device="cpu").assess(ase.io.read(files["pool"], ":"))
+    assert np.allclose([a.info["predicted_energy"] for a in frames], means.energies, atol=1e-4)
+    assert np.allclose([a.arrays["predicted_forces"] for a in frames], means.forces, atol=1e-4)
 
     result = run("evaluate", fitted, files["test"], "-o", tmp_path / "report")
     assert result.exit_code == 0, result.output
