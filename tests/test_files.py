@@ -218,8 +218,10 @@ def test_a_file_system_without_locks_is_refused_and_files_are_written_all_the_sa
     wanted = rf"cannot lock .*: its file system has no locks \({os.strerror(code)}\); put it on a local disk$"
     with pytest.raises(InputError, match=wanted), locked(tmp_path / "run"):
         pass
-    assert is_locked(tmp_path / "run") is None
-    write_atomically(tmp_path / "run" / "a", lambda path: path.write_text("whole"))
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".lock").touch()
+    assert is_locked(tmp_path) is None
+    write_atomically(tmp_path / "a", lambda path: path.write_text("whole"))
     (tmp_path / ".adaptntk-tmp-12345678").mkdir()
     # Whoever made it may be alive.
     assert sweep_temporaries(tmp_path) == 0

@@ -149,7 +149,8 @@ def locked(folder: str | Path, wait: bool = False, name: str = LOCK) -> Iterator
     ``wait`` for whoever is there, instead of refusing. A file system without locks is refused: marker files in their
     place would outlive their process, and two that believe they are alone would spoil what both write.
     """
-    lock = _lock(make_folder(folder) / name)
+    path = make_folder(folder)
+    lock = _lock(path / name)
     try:
         held = lock.acquire(blocking=wait)
     except Timeout:
@@ -157,6 +158,9 @@ def locked(folder: str | Path, wait: bool = False, name: str = LOCK) -> Iterator
     except OSError as error:
         why = error.strerror or str(error)
         if error.errno in _NO_LOCKS:
+            with suppress(OSError):  # the folder, if it was not there before
+                (path / name).unlink()
+                path.rmdir()
             why = f"its file system has no locks ({why}); put it on a local disk"
         raise InputError(f"cannot lock {folder}: {why}") from None
     with held:

@@ -104,6 +104,8 @@ NONSENSE = {
     "an unknown power": (("calibration.energy_power", 0.7), "energy_power"),
     "more structures than numbers": (("calibration.structures", 10**12), "shape"),
     "no calibration": (("calibration", None), "calibration_ratios is unknown"),
+    "an absurd floor": (("calibration.forces.b", 1e300), "less than"),
+    "an absurd lam": (("settings.ridge.lam", 1e-300), "greater than"),
     "lam of zero": (("settings.ridge.lam", 0.0), "settings.ridge.lam"),
     "a negative lam": (("settings.ridge.lam", -1e-5), "settings.ridge.lam"),
     "a huge integer": (("settings.ridge.lam", 10**4000), "is no number"),
@@ -162,6 +164,7 @@ def changed_tensors(tensors):
     spoilt[3, 0, 5] = float("nan")
     yield {"state.blocks": spoilt}, "NaN"
     yield {"state.blocks": blocks * float("inf")}, "infinite"
+    yield {"state.blocks": blocks * 1e200}, "beyond 1e+50"
     yield {"state.blocks": blocks[:-1].clone()}, "has the shape 11 x 1 x 32, not 12 x"
     yield {"state.blocks": blocks[..., :-2].clone()}, "not 12 x 1 x 32"
     yield {"state.blocks": blocks[:, 0].clone()}, "has the shape 12 x 32"

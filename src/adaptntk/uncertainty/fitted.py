@@ -219,7 +219,13 @@ class Fitted:
             raise InputError(f"{name}: no structures")
         features = self.features
         if features is None:
-            return self.assess(structures, progress=progress).variance
+            variance = self.assess(structures, progress=progress).variance
+            if not np.isfinite(variance).all():
+                index = int(np.flatnonzero(~np.isfinite(variance))[0])
+                raise InputError(
+                    f"{name}, frame {index}: the score of {self.name} is NaN or infinite; remove the frame"
+                )
+            return variance
         parts = features.parts(structures)
         if len(parts) == 1:
             return features.variance(features.extract(self.potential, structures, name, progress))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.errors import InputError
-from adaptntk.files import make_folder, write_atomically
+from adaptntk.files import damaged, make_folder, read_text, write_atomically
 from adaptntk.models.protocol import Potential
 from adaptntk.models.registry import load_potential
 from adaptntk.representation import short_repr
@@ -122,7 +122,7 @@ class FolderWorkbench(Workbench):
         path = make_folder(self.folder) / f"{name}.identity"
         if not path.exists():
             write_atomically(path, lambda temporary: temporary.write_text(identity))
-        if path.read_text() != identity:
+        if read_text(path) != identity:
             why = f"{self.folder}: holds a network {name!r} of a training with other data, seed or settings"
             raise InputError(f"{why}; choose another folder, or remove this one")
 
@@ -158,7 +158,10 @@ class FolderWorkbench(Workbench):
 
 
 def _sum_of_lines(path: Path) -> float:
-    return sum(float(line) for line in path.read_text().split())
+    try:
+        return sum(float(line) for line in read_text(path).split())
+    except ValueError as error:
+        raise damaged(path, error) from None
 
 
 def _train_member(plain: dict[str, Any], number: int) -> None:

@@ -16,8 +16,10 @@ from adaptntk.files import shortened
 # Numbers are finite, an integer is not a text that looks like one, and nothing unknown stands beside what is known.
 CLOSED = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+# No number of physics comes near these; their squares and products are still numbers.
+LARGEST = 1e50
+Positive = Annotated[float, Field(gt=1 / LARGEST, lt=LARGEST)]
+NotNegative = Annotated[float, Field(ge=0, lt=LARGEST)]
 Several = Annotated[int, Field(ge=2, lt=2**31)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
@@ -97,6 +99,8 @@ def check_tensor(
         raise ValueError(f"tensor {name} is of type {str(tensor.dtype).removeprefix('torch.')}")
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"tensor {name} holds NaN or infinite numbers")
+    if bool((tensor.abs() > LARGEST).any() if tensor.is_floating_point() else False):
+        raise ValueError(f"tensor {name} holds numbers beyond {LARGEST:.0e}")
     if shape is None:
         return
     sizes, _, least = shape.partition(" >")
