@@ -66,6 +66,10 @@ POOL = {"start": {"molecule": None, "labelled": "known.xyz"}, "explore": {"pool"
         ({**POOL, "label": ORACLE, "first": {"valid": 11}}, "cannot label"),
         ({"label": {"kind": "command", "settings": {"command": "no-program {input} {output}"}}}, "no-program"),
         ({"label": {"kind": "command", "settings": {"command": "python '{input} {output}"}}}, "quotes come in pairs"),
+        ({"label": {"kind": "command", "settings": {"command": "a {input.x} {input} {output}"}}}, "braces are"),
+        ({"label": {"kind": "dataset", "settings": {"file": 5}}}, "settings: {file: labelled.xyz}"),
+        ({"label": {"kind": "ase", "settings": {"calculator": 5}}}, "the labeler ase cannot be built"),
+        ({"label": {"settings": {"metod": "x"}}}, "the labeler tblite cannot be built: .*metod"),
         ({"label": {"kind": "nowhere.Labeler"}}, "nowhere.Labeler: cannot be imported"),
     ],
 )  # fmt: skip

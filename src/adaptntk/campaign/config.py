@@ -218,7 +218,7 @@ class Label(Section):
     )
 
     def check(self) -> None:
-        complete = self.kind != "dataset" or "file" in self.settings
+        complete = self.kind != "dataset" or isinstance(self.settings.get("file"), str)
         require(complete, "the labeler dataset needs settings: {file: labelled.xyz}")
 
     @property

@@ -34,7 +34,7 @@ class CommandLabeler:
         try:
             program, *words = shlex.split(command)
             " ".join([program, *words]).format(input="", output="", folder="")
-        except (ValueError, KeyError, IndexError) as error:
+        except (ValueError, LookupError, AttributeError) as error:
             why = f"cannot be understood ({error}): quotes come in pairs, braces are {{input}}, {{output}}, {{folder}}"
             raise InputError(f"the command of a labeler {why}") from None
         beside = self.folder / program

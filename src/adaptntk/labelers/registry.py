@@ -5,7 +5,7 @@ import os
 import sys
 from typing import Any
 
-from adaptntk.errors import InputError
+from adaptntk.errors import AdaptNTKError, InputError
 from adaptntk.labelers.labeler import Labeler, LabelerSpec
 
 # By dotted name too: a package that a labeler needs is imported where it is used.
@@ -34,8 +34,11 @@ def build_labeler(spec: LabelerSpec) -> Labeler:
     place = {"folder": spec.folder} if kind == "command" else {}
     try:
         labeler: Labeler = import_name(LABELERS.get(kind, kind))(**place, **spec.settings)
-    except TypeError as error:
-        raise InputError(f"the labeler {kind} cannot be built: {error}") from None
+    except AdaptNTKError:
+        raise
+    except Exception as error:  # settings may be anything, and a class of the user's may raise anything
+        why = str(error) if isinstance(error, TypeError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"the labeler {kind} cannot be built: {' '.join(why.split())}") from None
     return labeler
 
 
