@@ -184,7 +184,7 @@ def _assess(fitted: Fitted, frames: Sequence[Atoms]) -> dict[str, Any]:
         "variance": found.variance,
         "kind": found.kind,
         "error": force_errors(found.forces, frames),
-        "energy_error": np.abs(energy_errors(found.energies, frames)),
+        "energy_error": energy_errors(found.energies, frames),
     }
 
 

@@ -102,9 +102,9 @@ def test_bad_sets_are_refused(trained, parts):
             attempt(train, valid, parts["test"][:count])
     unlabelled = valid[0].copy()
     del unlabelled.info[ENERGY]
-    with pytest.raises(InputError, match="validation set, frame 11: no REF_energy"):
+    with pytest.raises(InputError, match="validation set, frame 11: no label 'REF_energy'"):
         attempt(train, [*valid[1:12], unlabelled])
-    with pytest.raises(InputError, match=r"v\.xyz, frame 11: no REF_energy"):
+    with pytest.raises(InputError, match=r"v\.xyz, frame 11: no label 'REF_energy'"):
         attempt(train, [*valid[1:12], unlabelled], names={"valid": "v.xyz"})
     with pytest.raises(InputError, match="does not know the element"):
         attempt([*train, Atoms("Fe")], valid)

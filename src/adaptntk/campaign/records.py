@@ -143,13 +143,17 @@ class RoundSummary:
 
 @dataclass(frozen=True)
 class Holdout:
-    """``holdout.csv``: errors of a round's model on the hold-out structures; what the model could not give is NaN."""
+    """``holdout.csv``: errors of a round's model on the hold-out structures; what the model could not give is NaN.
+
+    Energy errors are predicted minus labelled; without a sign, and without uncertainties, in files of before.
+    """
 
     hash: Sequence[str]
     force_error: Array
     forces_uncertainty: Array
     forces_error_bound: Array
     energy_error: Array
+    energy_uncertainty: Array
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
@@ -158,7 +162,7 @@ class Holdout:
             return None
         try:
             with path.open(newline="") as file:
-                rows = list(csv.DictReader(file))
+                rows = [{"energy_uncertainty": "", **row} for row in csv.DictReader(file)]
             hashes, *numbers = ([row[field.name] for row in rows] for field in fields(cls))
             return cls(hashes, *(np.array([float(cell or "nan") for cell in column]) for column in numbers))
         except KeyError as error:

@@ -96,14 +96,14 @@ def _energy_lines(metrics: dict[str, Any]) -> Iterable[str]:
         return _energy(energy[key], energy[f"{key}_per_atom"], sign)
 
     yield f"energies: MAE {pair('mae')}, RMSE {pair('rmse')}"
-    offset = f"  {'offset':<19}{pair('offset', '+')}, which cancels in differences"
+    yield f"  {'offset':<20}{pair('offset', '+'):<28} a constant: it cancels in differences"
     if "spearman" not in energy:
-        yield offset
         yield "  no uncertainty of energies: it was calibrated without energy labels"
         return
-    yield f"{offset}; {pair('offset_removed', '+')} in the calibration"
-    without = f"MAE {pair('mae_without_offset')}, RMSE {pair('rmse_without_offset')}"
-    yield f"  {'without the latter':<19}{without}: what the uncertainty is of"
+    if energy["offset_removed"]:
+        removed = pair("offset_removed", "+")
+        yield f"  {'offset, calibrated':<20}{removed:<28} the uncertainty is of what remains without it"
+        yield f"  {'remaining':<20}MAE {pair('mae_without_offset')}, RMSE {pair('rmse_without_offset')}"
     attainable = f"a perfect sigma of this spread: {_number(energy['spearman_attainable'], 3)}"
     yield _metric_line("Spearman", energy, "spearman", 3, attainable)
     yield _metric_line("ENCE", energy, "ence", 4, _ence_remark(energy))

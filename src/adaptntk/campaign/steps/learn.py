@@ -86,12 +86,13 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
     uncertainty = load_ntk(here.ntk, config.execution.device)
     found = uncertainty.assess(frames)
     scores = uncertainty.scores_of_variance(found.variance, frames)
-    sigma = scores.sigma
-    assert sigma is not None
+    assert scores.sigma is not None
+    assert scores.energy_sigma is not None
     assert uncertainty.calibration is not None
-    errors, energies = force_errors(found.forces, frames), np.abs(energy_errors(found.energies, frames))
+    errors, energies = force_errors(found.forces, frames), energy_errors(found.energies, frames)
     bounds = uncertainty.calibration.error_bound(found.variance, BOUND_COVERAGE)
-    Holdout([structure_hash(atoms) for atoms in frames], errors, sigma, bounds, energies).write(here.holdout)
+    hashes = [structure_hash(atoms) for atoms in frames]
+    Holdout(hashes, errors, scores.sigma, bounds, energies, scores.energy_sigma).write(here.holdout)
     test = driver.test_structures()
     spearman = metrics.spearman(found.variance, errors)
     information = [pick.information for pick in (here.picks.read() or Picks()).all]
