@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from adaptntk.files import write_table
 from adaptntk.report import figures
 from adaptntk.report.axes import error_limits, log_ticks, plain_log_ticks, scatter_errors
+from adaptntk.report.campaign_figures import _reliability
 
 CODE = """
 import importlib, pkgutil, sys
@@ -90,6 +91,16 @@ def test_no_point_is_cut_off():
     assert drawn.min() > limits[0]
     assert drawn.max() < limits[1]
     assert limits[1] / limits[0] < 200
+
+
+def test_bins_without_errors_are_drawn_too():
+    """A round whose hold-out structures are mostly perfect crystals."""
+    sigma, error = np.linspace(10, 20, 24), np.where(np.arange(24) < 16, 1e-9, 12.0)
+    limits, axes = error_limits([sigma], [error]), Figure().subplots()
+    _reliability(axes, sigma, error, limits)
+    heights = [float(y) for line in axes.lines for y in np.atleast_1d(line.get_ydata()) if line.get_marker() in "ov"]
+    assert len(heights) == 3
+    assert min(heights) > limits[0]
 
 
 @pytest.mark.parametrize("picks", [1, 2, 4, 30])

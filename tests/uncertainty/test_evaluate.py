@@ -152,6 +152,19 @@ def test_all_structures_have_the_same_kinds_of_labels(fitted, trained, parts):
         fit(GivenModel(parts["train"], [*parts["valid"][:5], *bare], potential=trained), "last_layer")
 
 
+def test_files_of_before_have_the_offset_in_their_sigma(with_slope, parts, tmp_path):
+    """And no bound of energies; what is said of them is said of the whole error."""
+    before = dataclasses.replace(with_slope.calibration, energy_offset=0.0, energy_ratios=np.zeros(0))
+    found = evaluate(dataclasses.replace(with_slope, calibration=before), parts["test"])
+    energy = found.metrics["energy"]
+    assert "conformal" not in energy
+    assert energy["mae_without_offset"] == energy["mae"]
+    assert found.columns["energy_error_without_offset"] == found.columns["energy_error"]
+    lines = "\n".join(EvaluateReport(found, tmp_path).lines())
+    assert "calibrated" not in lines
+    assert "cancels in differences" in lines
+
+
 def test_isolated_atoms_are_left_out(fitted, parts):
     """They have no forces and no sigma."""
     atoms = []

@@ -129,7 +129,10 @@ def _reliability(axes: Axes, sigma: Array, error: Array, limits: tuple[float, fl
     # From d rmse = d mse / (2 rmse), with the standard error of the mean of squares in each bin.
     bins = np.array_split(error[np.argsort(sigma, kind="stable")], len(observed))
     spread = np.array([np.std(part**2) / np.sqrt(len(part)) for part in bins]) / (2 * np.maximum(observed, 1e-12))
-    axes.errorbar(predicted, observed, np.minimum(spread, 0.95 * observed), fmt="o", color=ACCENT, markersize=5)
+    below = observed < limits[0]
+    bars = np.minimum(spread, 0.95 * observed)[~below]
+    axes.errorbar(predicted[~below], observed[~below], bars, fmt="o", color=ACCENT, markersize=5)
+    axes.plot(predicted[below], np.full(below.sum(), 1.1 * limits[0]), "v", color=ACCENT, markersize=5)
     _diagonal(axes, limits, "1 bin" if count == 1 else f"{count} bins of about {len(sigma) // count}")
 
 
