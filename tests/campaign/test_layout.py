@@ -47,6 +47,7 @@ def test_missing_uncertainties_are_nan(run_folder, tmp_path):
     assert holdout.force_error.tolist() == [0.1]
     assert np.isnan(holdout.forces_uncertainty).all()
     assert np.isnan(holdout.forces_error_bound).all()
+    assert np.isnan(holdout.energy_uncertainty).all()  # files of before have no such column
 
 
 @pytest.mark.parametrize("digits", ["0123456789012345", "12345678901234e5", "00ab"])

@@ -175,9 +175,11 @@ def write_holdout(path, holdout, level, rng) -> dict:
     error = sigma * np.sqrt(rng.chisquare(6, len(sigma)) / 6)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["hash", "force_error", "forces_uncertainty", "forces_error_bound", "energy_error"])
+        writer.writerow(
+            ["hash", "force_error", "forces_uncertainty", "forces_error_bound", "energy_error", "energy_uncertainty"]
+        )
         for atoms, s, e in zip(holdout, sigma, error, strict=True):
-            writer.writerow([structure_hash(atoms), e, s, 1.5 * s, 0.03 * e])
+            writer.writerow([structure_hash(atoms), e, s, 1.5 * s, 0.03 * e, 0.03 * s])
     rmse = float(np.sqrt(np.mean(error**2)))
     errors = {
         "force_rmse": rmse,
