@@ -46,5 +46,6 @@ COMMANDS = (
     command("other-data", asked.OtherData, "uq.other_data"),
     command("batches", asked.Batches, "al.batches"),
     command("reactions", asked.ReactionPaths, "reactions.command"),
+    command("kills", asked.Kills, "kills.run"),
     command("fuzz", asked.Fuzz, "fuzz.run"),
 )

@@ -177,6 +177,13 @@ class Fuzz(Seed):
     output: Path | None = option("Folder for a record of the counts.", None, short="-o")
 
 
+class Kills(Seed):
+    """Kill a small campaign at random moments and resume it: is anything lost, paid twice or different?"""
+
+    output: Path = folder("benchmark-kills")
+    count: int = option("How many kills.", 100, least=1)
+
+
 def listed(text: str) -> list[str]:
     """The words between the commas."""
     return [word.strip() for word in text.split(",") if word.strip()]

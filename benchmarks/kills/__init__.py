@@ -1,0 +1,1 @@
+"""A campaign that is killed at random moments, beside one that nobody disturbs."""
