@@ -11,11 +11,11 @@ import pytest
 from adaptntk.campaign import loop
 from adaptntk.campaign.config import Overrides
 from adaptntk.campaign.config_file import read_config
-from adaptntk.campaign.layout import read_run
+from adaptntk.campaign.layout import RunDirectory, read_run
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError
-from adaptntk.labelers.record import LabelRecord, read_label, write_label
+from adaptntk.labelers.record import LabelRecord, Origin, read_label, write_label
 from tests.campaign.conftest import outcome, write_config
 from tests.campaign.test_trouble import copy_of
 
@@ -177,6 +177,33 @@ def test_temporaries_are_no_data_and_are_swept_on_resume(reference, tmp_path):
     assert not [path for path in run.rglob(".*") if path.name != ".lock"]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_label_that_is_killed_while_it_is_written_is_complete_or_absent(ethanol_frames, tmp_path):
+    run = RunDirectory(tmp_path)
+    run.files.labels.mkdir()
+    atoms = Origin(round=0, role="train", chosen_by="start", number=0).mark(ethanol_frames[0].copy())
+    path = run.files.label(structure_hash(atoms))
+    complete = []
+    for at in range(1000):
+        child = os.fork()
+        if child == 0:
+            calls = iter(range(1000))
+            on_files[:] = [lambda at=at, calls=calls: os.kill(os.getpid(), 9) if next(calls) == at else None]
+            write_label(path, atoms)
+            os._exit(0)
+        over = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        complete.append(bool(run.files.all_labels()))
+        if complete[-1]:
+            read_label(path)
+        run.sweep()
+        assert [entry.name for entry in run.files.labels.iterdir()] == ([path.name] if complete[-1] else [])
+        path.unlink(missing_ok=True)
+        if over:
+            break
+    assert len(complete) > 5
+    assert complete == sorted(complete)
+
+
 @pytest.mark.parametrize("what", ["energy", "force", "role", "with its hash", "a second frame"])
 def test_a_label_that_was_edited_is_named(what, reference, tmp_path):
     config, run = copy_of(reference, tmp_path)
@@ -212,3 +239,14 @@ def test_given_labels_are_protected_too(ethanol_frames, tmp_path):
         read_label(path)
     write_label(path, frame)
     assert read_label(path)[1].label_hash == LabelRecord.read(path).label_hash
+
+
+def test_picks_that_are_not_in_the_pool_are_told(reference, tmp_path):
+    config, run = copy_of(reference, tmp_path)
+    here = run / "rounds" / "02"
+    for name in ("round.json", "model.model", "model.ntk"):
+        (here / name).unlink()
+    picks = here / "picks.json"
+    picks.write_text(picks.read_text().replace('"hash": "', '"hash": "0', 1))
+    with pytest.raises(InputError, match=r"picks\.json: names a structure that pool\.xyz does not hold"):
+        run_campaign(config, resume=True)

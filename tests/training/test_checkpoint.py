@@ -84,3 +84,16 @@ def test_snapshots_survive_an_interruption(parts, tmp_path):
     (tmp_path / "d.model.snapshots").write_bytes(b"junk")
     with pytest.raises(InputError, match="no snapshots of a training, or damaged"):
         read_snapshots(tmp_path / "d.model")
+
+
+def test_a_training_that_was_killed_between_its_last_epoch_and_its_model_writes_the_same_bytes(parts, tmp_path):
+    def stop(report):
+        if report.epoch == SHORT.epochs:
+            raise KeyboardInterrupt
+
+    whole, killed = tmp_path / "whole.model", tmp_path / "killed.model"
+    train(parts["train"], parts["valid"], whole, SHORT, seed=5, device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", on_epoch=stop)
+    train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", options=RESUME)
+    assert killed.read_bytes() == whole.read_bytes()

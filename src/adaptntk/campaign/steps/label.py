@@ -24,7 +24,7 @@ from adaptntk.core.selection.problem import Constraints, Problem
 from adaptntk.core.selection.registry import select
 from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.structures import structure_hash
-from adaptntk.errors import AdaptNTKError
+from adaptntk.errors import AdaptNTKError, require
 from adaptntk.labelers.process import Request, label_structure
 from adaptntk.labelers.record import GIVEN, Origin, Role, labels_bought
 
@@ -146,6 +146,8 @@ def _label_picks(
     place = {identity: index for index, identity in enumerate(hashes)}
     files, ntk = driver.run.files, driver.run.round(here.number - 1).ntk
     picks = here.picks.read() or Picks()
+    known = all(pick.hash in place for pick in picks.all)
+    require(known, f"{here.picks.path}: names a structure that {here.pool.name} does not hold; put the old files back")
     while True:
         for wave in picks.waves:
             with step("label"):

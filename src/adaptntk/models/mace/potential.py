@@ -209,7 +209,7 @@ class MACEPotential(Trainable):
 
     def save(self, path: str | Path) -> None:
         """Write a stock ``.model`` file, whose bytes depend on the network alone."""
-        content = network_bytes(self._stock_copy().cpu())
+        content = network_bytes(self._stock_copy().cpu().eval())  # whatever was done with it last
         write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
     def _total_energies(self, output: dict[str, Tensor], sizes: list[int]) -> np.ndarray:
