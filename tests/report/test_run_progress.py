@@ -15,7 +15,7 @@ PICKED = (*EXPLORED, "picks.json")
 LABELLED = (*PICKED, "labels")
 # What was on disk when it was killed, and what it was doing then.
 CUTS = [
-    (0, (), "explore", "round 0: exploring by molecular dynamics"),
+    (0, (), "label", "round 0: labelling, 0 labels so far"),
     (0, ("labels",), "label", "round 0: labelling, 50 labels so far"),
     (0, ("labels", "model.model"), "train", "round 0: training the model"),
     (1, (), "explore", "round 1: exploring by molecular dynamics"),

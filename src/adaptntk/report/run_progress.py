@@ -93,7 +93,8 @@ def unfinished_step(run: RunSnapshot, entry: RoundSnapshot) -> str:
         "select": entry.files.pool.exists() or "explore" in entry.seconds,
     }
     bought = any(label.round == entry.number for label in run.labels)
-    return next((step for step, begun in found.items() if begun), "label" if bought else "explore")
+    # The first round has no model to explore with.
+    return next((step for step, begun in found.items() if begun), "label" if bought or not entry.number else "explore")
 
 
 def _picks_settled(run: RunSnapshot, entry: RoundSnapshot) -> int:
