@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from benchmarks.fuzz import blind
+from benchmarks.fuzz import blind, drafts
 from benchmarks.fuzz.case import MARKER, Case, Expected, Rng, chance, pick
 from benchmarks.fuzz.material import CAMPAIGN, Material
 
@@ -97,6 +97,8 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
     """A campaign file that something was done to."""
     content: dict[str, Any] = copy.deepcopy(CAMPAIGN)
     how = rng.random()
+    if how < 0.12:
+        return _odd_file(rng, folder, material, content)
     if how < 0.55:
         story, refused = _wrong_field(rng, content)
     elif how < 0.65:
@@ -131,6 +133,27 @@ def _wrong_field(rng: Rng, content: dict[str, Any]) -> tuple[str, bool]:
         place.pop("molecule", None)
     place[name] = value
     return f"{field}: {value!r}"[:80], wrong
+
+
+def _odd_file(rng: Rng, folder: Path, material: Material, content: dict[str, Any]) -> Case:
+    """A file of structures that the campaign names, and that something was done to."""
+    draft = drafts.Draft.of(material.text("train.xyz"))
+    story = str(pick(rng, drafts.MUTATORS))
+    drafts.MUTATORS[story](rng, draft)
+    (folder / "named.xyz").write_bytes(draft.content)
+    field = str(pick(rng, ("start.structures", "start.labelled", "explore.pool", "test", "dataset")))
+    if field == "start.structures":
+        content["start"] = {"structures": "named.xyz"}
+    elif field == "dataset":
+        content["label"] = {"kind": "dataset", "settings": {"file": "named.xyz"}}
+        content["explore"]["pool"] = "pool.xyz"
+    else:
+        *sections, name = field.split(".")
+        (content[sections[0]] if sections else content)[name] = "named.xyz"
+    text = yaml.safe_dump(content, sort_keys=False).encode()
+    case = _case(rng, folder, material, f"{field}: {story}", text, False)
+    case.blamed = ("named.xyz", "campaign.yaml")
+    return case
 
 
 def _case(rng: Rng, folder: Path, material: Material, story: str, text: bytes, refused: bool) -> Case:

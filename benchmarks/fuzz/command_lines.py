@@ -144,16 +144,24 @@ def _output(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:
     if "-o" not in words:
         words += ["-o", "x"]
     own = [word for word in words[1:-1] if (folder / word).is_file()]
-    place = str(pick(rng, (*PATHS, *own, "gone/out.xyz", "gone/deep/out.ntk")))
+    place = str(pick(rng, (*PATHS, *own, *(f"./{word}" for word in own), "gone/out.xyz", "gone/deep/out.ntk")))
     words[words.index("-o") + 1] = place
     cannot = place in ("/", "folder", ".", "", "gone/gone.xyz", "gone/out.xyz", "pool.xyz/x") and verb not in (
         "evaluate",
         "data",
     )
     # What exists may be overwritten, if the user says so, but not what is read by the same command.
-    refused = cannot or (place in own and verb not in ("check", "status"))
+    refused = cannot or (place.removeprefix("./") in own and verb not in ("check", "status"))
     expected: Expected = "refused" if refused else "either"
-    return Case(f"{verb}: output {place[:30]!r}", words, expected, (), None, (*_written(words), place), usage=True)
+    return Case(
+        f"{verb}: output {place[:30]!r}",
+        words,
+        expected,
+        (),
+        None,
+        (*_written(words), place.removeprefix("./")),
+        usage=True,
+    )
 
 
 def _unknown(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:

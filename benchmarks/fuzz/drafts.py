@@ -253,6 +253,17 @@ def nothing_in_it(rng: Rng, draft: Draft) -> None:
 
 
 @mutator("either")
+def other_encoding(rng: Rng, draft: Draft) -> None:
+    text = draft.content.decode()
+    draft.raw = text.encode(pick(rng, ("utf-16", "utf-32", "utf-8-sig", "cp037")))
+
+
+@mutator("either")
+def long_line(rng: Rng, draft: Draft) -> None:
+    draft.any_frame(rng).comment += " " + str(pick(rng, ("x", "a=1 ", "\x00", '"'))) * 300_000
+
+
+@mutator("either")
 def other_line_ends(rng: Rng, draft: Draft) -> None:
     draft.raw = draft.content.replace(
         b"\n", bytes(pick(rng, (b"\r\n", b"\r", b"\n\r", b"\x0b", b"\x0c", "\u2028".encode())))

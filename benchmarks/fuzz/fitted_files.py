@@ -46,7 +46,7 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
     }[verb].split()
     if verb == "fit":
         material.copy(folder, "train.xyz", "valid.xyz")
-        if change not in ("model hostile", "model cut"):
+        if change not in ("model hostile", "model cut", "model of another kind"):
             expected = "either"  # a model of other weights is as good as any
     check = None
     if verb in ("score", "given") and "sealed" not in change:
@@ -176,6 +176,33 @@ def _damaged_model(rng: Rng, folder: Path, name: str) -> Story:
     return f"{story} in its model", "refused"
 
 
+def _other_model(rng: Rng, folder: Path, name: str) -> Story:
+    """A file that torch reads, and that is no network."""
+    path, layer = folder / "water.model", torch.nn.Linear(2, 2)
+    how = str(pick(rng, ("weights", "layer", "list", "number", "script", "empty archive", "module of another kind")))
+    if how == "script":
+        torch.jit.script(layer).save(path)
+    elif how == "empty archive":
+        path.write_bytes(b"PK\x05\x06" + bytes(18))
+    else:
+        others = {"weights": layer.state_dict(), "layer": layer, "list": [1, "x"], "number": 7}
+        torch.save(others.get(how, torch.nn.Sequential(layer, torch.nn.Tanh())), path)
+    return f"its model is a {how}", "refused"
+
+
+def _downgraded(rng: Rng, folder: Path, name: str) -> Story:
+    """As if an earlier version had written it, before there were checksums, and somebody edited it since."""
+    header, tensors = _read(folder / name)
+    del header["checksum"]
+    header["format"] = pick(rng, (3, 2, 1, 0, 5, "4", None, 4))
+    story = "nothing"
+    if chance(rng, 0.7):
+        path, value = blind.edit_entry(rng, header, ODD_VALUES)
+        story = f"{'.'.join(map(str, path))} = {value}"
+    _write(folder / name, header, tensors, False)
+    return f"format {header.get('format')!r}, {story}", "either"
+
+
 def _cut_model(rng: Rng, folder: Path, name: str) -> Story:
     content = (folder / "water.model").read_bytes()
     (folder / "water.model").write_bytes(content[: int(rng.integers(len(content) * 3 // 4))])
@@ -196,4 +223,6 @@ CHANGES: dict[str, Callable[[Rng, Path, str], Story]] = {
     "model hostile": _hostile_model,
     "model damaged": _damaged_model,
     "model cut": _cut_model,
+    "model of another kind": _other_model,
+    "sealed by an earlier version": _downgraded,
 }

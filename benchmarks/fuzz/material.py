@@ -1,6 +1,7 @@
 """What cases are made from: a tiny network of water, its uncertainty, a store, a finished campaign."""
 
 import csv
+import gzip
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ def prepare(folder: Path) -> Material:
 
     parts = [word for part, size in PARTS.items() for word in (f"--{part}", size)]
     succeed("data", "md", "water", "-o", folder, "--interval", 10, *parts)
+    (folder / "pool.xyz.gz").write_bytes(gzip.compress((folder / "pool.xyz").read_bytes()))
     sets = "--train", folder / "train.xyz", "--valid", folder / "valid.xyz", "--device", "cpu"
     model = folder / "water.model"
     succeed("train", *sets, "-o", model, "--preset", "tiny", "--epochs", 4)

@@ -58,7 +58,8 @@ def judge(number: int, kind: str, case: Case, folder: Path) -> Result:
     failures |= _judge_files(case, code, before, snapshot(folder), folder)
     if outside := sorted({path.name for path in folder.parent.iterdir()} - {"case", "spare", "material"}):
         failures["files left"] = f"outside of the folder: {', '.join(outside)}"
-    gc.collect()
+    if any(spare.iterdir()):  # those of objects that nobody holds any more do not count
+        gc.collect()
     if left := sorted(path.name for path in spare.iterdir()):
         failures["files left"] = f"temporary files: {', '.join(left)}"
     return Result(number, kind, case, code, output + error, seconds, failures)
@@ -94,7 +95,7 @@ def _judge_words(case: Case, code: int | None, output: str, error: str) -> dict[
     said = [line for line in error.splitlines() if line.startswith("adaptntk: ")]
     if case.expected == "accepted":
         failures["wrong refusal"] = " / ".join(said)
-    elif case.usage and "Usage:" in error and not said:
+    elif case.usage and error.startswith(("Usage:", "Error:")) and not said:
         return failures
     elif len(said) != 1:
         failures["unclear error"] = f"{len(said)} error lines: {error[-500:]}"

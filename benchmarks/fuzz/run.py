@@ -1,6 +1,7 @@
 """``python -m benchmarks fuzz``: malformed inputs through the command line, in one process, from a seed."""
 
 import collections
+import gc
 import resource
 import shlex
 import shutil
@@ -58,6 +59,7 @@ def fuzz(seed: int, numbers: Sequence[int], keep: Path | None = None, verbose: b
         base.chmod(0o755)  # some cases run without rights
         (base / "material").mkdir()
         material = prepare(base / "material")
+        gc.freeze()  # what stays need not be looked at again and again
         for number in numbers:
             folder = base / "case"
             folder.mkdir()

@@ -26,7 +26,8 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 # Formats with all that a structure needs, by how their files are called.
 OTHERS = {
     ".traj": {}, ".json": {}, ".cif": {"one": True}, ".vasp": {"one": True}, ".pdb": {}, ".gen": {"one": True},
-    ".cfg": {"one": True}, ".xsf": {}, ".db": {}, ".res": {"one": True}, ".gro": {"one": True}, ".nc": {"lost": True},
+    ".cfg": {"one": True}, ".xsf": {}, ".db": {}, ".res": {"one": True}, ".gro": {"one": True}, ".nc": {},
+    ".xml": {}, ".py": {}, ".pckl": {}, ".bundle": {}, ".hdf5": {}, ".npz": {}, ".txt": {}, "": {},
 }  # fmt: skip
 # Which part of the data each verb reads as the changed file, and how it is called.
 VERBS: dict[str, tuple[str, str, float]] = {
@@ -42,6 +43,14 @@ VERBS: dict[str, tuple[str, str, float]] = {
     "score stored": ("pool", "score water.ntk {} --store new -o {out}", 1),
     "score with uq": ("pool", "score water.uq {} -o {out}", 1),
 }
+ODD_STEMS = (
+    "a\x1b[2Jb", "a\nb", "-x", "a b", "\u202eabc", "a'b\"c", "a@1:2", "a*b", "[a]", "$(touch CODE-WAS-RUN)", "%s", "~",
+    "\udcff", "x" * 200, ".hidden", "[bold]", "a\tb", "a:b", "\u00e9",
+)  # fmt: skip
+# A page of XML that means gigabytes.
+LAUGHS = b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "ha">%s]><modeling>&j;</modeling>' % b"".join(
+    b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 20) for n in range(9)
+)
 NEED_LABELS = ("evaluate", "calibrate on", "train on", "stop by")
 OUTPUTS = ("out.xyz",) * 8 + (
     "out.extxyz",
@@ -86,8 +95,13 @@ def _on_purpose(rng: Rng, folder: Path, text: str) -> Made:
     draft = Draft.of(text)
     story = str(pick(rng, drafts.MUTATORS))
     drafts.MUTATORS[story](rng, draft)
+    if chance(rng, 0.1) and draft.raw is None:  # a second change on top: the first may be undone by it
+        also = str(pick(rng, drafts.MUTATORS))
+        drafts.MUTATORS[also](rng, draft)
+        story, draft.expected, draft.frames_read = f"{story} and {also}", "either", None
     packing = str(pick(rng, PACKED)) if chance(rng, 0.3) else ""
-    name = f"changed{pick(rng, ('.xyz', '.extxyz'))}{packing}"
+    stem = pick(rng, ODD_STEMS) if chance(rng, 0.08) else "changed"
+    name = f"{stem}{pick(rng, ('.xyz', '.extxyz'))}{packing}"
     (folder / name).write_bytes(PACKED[packing](draft.content))
     return f"{story} in {name}", name, draft.expected, draft.frames_read, draft.labels_only
 
@@ -117,9 +131,11 @@ def _other_format(rng: Rng, folder: Path, material: Material, part: str) -> Made
     name = f"changed{suffix}"
     how = rng.random()
     if how < 0.15:  # under a name that promises something else
-        (folder / name).write_bytes(
-            pick(rng, (material.bytes(f"{part}.xyz"), rng.bytes(300), b"", b"\x80\x04.", material.bytes("water.ntk")))
-        )
+        others = (
+            material.bytes(f"{part}.xyz"), rng.bytes(300), b"", b"\x80\x04.", material.bytes("water.ntk"), b"[" * 20_000,
+            b'{"a": ' * 20_000, b'{"1": {"numbers": [' + b"9" * 5000 + b"]}}", LAUGHS, material.bytes("pool.xyz.gz"),
+        )  # fmt: skip
+        (folder / name).write_bytes(pick(rng, others))
         return f"something else called {name}", name, "either", None, False
     try:
         ase.io.write(folder / name, frames)
