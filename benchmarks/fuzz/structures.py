@@ -51,6 +51,7 @@ ODD_STEMS = (
 LAUGHS = b'<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "ha">%s]><modeling>&j;</modeling>' % b"".join(
     b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 20) for n in range(9)
 )
+NO_LABELS = ("score", "select", "score stored", "score with uq", "simulate")
 NEED_LABELS = ("evaluate", "calibrate on", "train on", "stop by")
 OUTPUTS = ("out.xyz",) * 8 + (
     "out.extxyz",
@@ -71,21 +72,20 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
     part = VERBS[verb][0]
     how = rng.random()
     if how < 0.6:
-        story, name, expected, count, labels_only = _on_purpose(rng, folder, material.text(f"{part}.xyz"))
+        made = _on_purpose(rng, folder, material.text(f"{part}.xyz"))
     elif how < 0.8:
-        story, name, expected, count, labels_only = _blindly(rng, folder, material.text(f"{part}.xyz"))
+        made = _blindly(rng, folder, material.text(f"{part}.xyz"))
     else:
-        story, name, expected, count, labels_only = _other_format(rng, folder, material, part)
-    needs = NEED_LABELS if verb != "fit on" else ()
-    if expected == "refused" and labels_only and verb not in needs:
-        expected = "either"
-    if expected == "refused" and "unknown element" in story and verb in ("train on", "stop by", "exclude"):
-        expected = "either"  # a new network learns any element
-    if expected == "refused" and "same frame twice" in story and verb == "exclude":
-        expected = "either"
-    if expected == "accepted" and verb not in ("score", "select", "score stored", "score with uq", "simulate"):
-        expected = "either" if how >= 0.8 else expected  # formats may not keep labels
-    return _case(rng, folder, material, verb, story, name, expected, count)
+        made = _other_format(rng, folder, material, part)
+    story, name, expected, count, labels_only = made
+    loose = (
+        (labels_only and verb not in NEED_LABELS)
+        or ("unknown element" in story and verb in ("train on", "stop by", "exclude"))  # a new network learns any
+        or ("same frame twice" in story and verb == "exclude")
+        or (expected == "accepted" and how >= 0.8 and verb not in NO_LABELS)  # formats may not keep labels
+        or (expected == "accepted" and name.startswith("-"))  # looks like an option
+    )
+    return _case(rng, folder, material, verb, story, name, "either" if loose else expected, count)
 
 
 Made = tuple[str, str, Expected, int | None, bool]
@@ -132,8 +132,8 @@ def _other_format(rng: Rng, folder: Path, material: Material, part: str) -> Made
     how = rng.random()
     if how < 0.15:  # under a name that promises something else
         others = (
-            material.bytes(f"{part}.xyz"), rng.bytes(300), b"", b"\x80\x04.", material.bytes("water.ntk"), b"[" * 20_000,
-            b'{"a": ' * 20_000, b'{"1": {"numbers": [' + b"9" * 5000 + b"]}}", LAUGHS, material.bytes("pool.xyz.gz"),
+            material.bytes(f"{part}.xyz"), rng.bytes(300), b"", b"\x80\x04.", material.bytes("water.ntk"),
+            b"[" * 20_000, b'{"a": ' * 20_000, b'{"1": {"numbers": [' + b"9" * 5000 + b"]}}", LAUGHS, material.bytes("pool.xyz.gz"),
         )  # fmt: skip
         (folder / name).write_bytes(pick(rng, others))
         return f"something else called {name}", name, "either", None, False
@@ -161,7 +161,7 @@ def _case(
     rng: Rng, folder: Path, material: Material, verb: str, story: str, name: str, expected: Expected, count: int | None
 ) -> Case:
     out = str(pick(rng, OUTPUTS))
-    words = VERBS[verb][1].format(name, out=out).split()
+    words = [word.format(name, out=out) for word in VERBS[verb][1].split()]
     used = {word for word in words if (material.folder / word).exists()}
     if used & {"water.ntk", "water.uq"}:
         used.add("water.model")
@@ -175,7 +175,8 @@ def _case(
     written = {"out", out, "report", "out.ntk", "out.model", "out.model.checkpoint", "out.xyz", "new"}
     check = functools.partial(_check, verb, out, count)
     named = (name, out) if expected != "refused" else (name,)
-    return Case(f"{verb}: {story}", words, expected, named, check, tuple(sorted(written)))
+    odd = not name.startswith("changed")  # shown in another way, and taken for an option
+    return Case(f"{verb}: {story}", words, expected, () if odd else named, check, tuple(sorted(written)), usage=odd)
 
 
 def _check(verb: str, out: str, count: int | None, folder: Path) -> None:
