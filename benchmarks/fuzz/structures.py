@@ -133,7 +133,8 @@ def _other_format(rng: Rng, folder: Path, material: Material, part: str) -> Made
     if how < 0.15:  # under a name that promises something else
         others = (
             material.bytes(f"{part}.xyz"), rng.bytes(300), b"", b"\x80\x04.", material.bytes("water.ntk"),
-            b"[" * 20_000, b'{"a": ' * 20_000, b'{"1": {"numbers": [' + b"9" * 5000 + b"]}}", LAUGHS, material.bytes("pool.xyz.gz"),
+            b"[" * 20_000, b'{"a": ' * 20_000, b'{"1": {"numbers": [' + b"9" * 5000 + b"]}}", LAUGHS,
+            material.bytes("pool.xyz.gz"),
         )  # fmt: skip
         (folder / name).write_bytes(pick(rng, others))
         return f"something else called {name}", name, "either", None, False
