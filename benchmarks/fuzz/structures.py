@@ -33,7 +33,7 @@ OTHERS = {
 VERBS: dict[str, tuple[str, str, float]] = {
     "score": ("pool", "score water.ntk {} -o {out}", 5),
     "select": ("pool", "select water.ntk {} -n 2 -o out.xyz", 3),
-    "exclude": ("pool", "select water.ntk pool.xyz -n 2 --exclude {} -o out.xyz", 0.5),
+    "exclude": ("train", "select water.ntk pool.xyz -n 2 --exclude {} -o out.xyz", 0.5),
     "evaluate": ("test", "evaluate water.ntk {} -o report", 2),
     "fit on": ("train", "fit water.model --train {} --valid valid.xyz --sketch-dim 16 -o out.ntk", 2),
     "calibrate on": ("valid", "fit water.model --train train.xyz --valid {} --sketch-dim 16 -o out.ntk", 2),
@@ -175,7 +175,7 @@ def _case(
         expected = "either"
     written = {"out", out, "report", "out.ntk", "out.model", "out.model.checkpoint", "out.xyz", "new"}
     check = functools.partial(_check, verb, out, count)
-    named = (name, out) if expected != "refused" else (name,)
+    named = (name,) if out.endswith("xyz") else (name, out)
     odd = not name.startswith("changed")  # shown in another way, and taken for an option
     return Case(f"{verb}: {story}", words, expected, () if odd else named, check, tuple(sorted(written)), usage=odd)
 
