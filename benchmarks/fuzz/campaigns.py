@@ -151,9 +151,7 @@ def _odd_file(rng: Rng, folder: Path, material: Material, content: dict[str, Any
         *sections, name = field.split(".")
         (content[sections[0]] if sections else content)[name] = "named.xyz"
     text = yaml.safe_dump(content, sort_keys=False).encode()
-    case = _case(rng, folder, material, f"{field}: {story}", text, False)
-    case.blamed = ("named.xyz", "campaign.yaml")
-    return case
+    return _case(rng, folder, material, f"{field}: {story}", text, False)
 
 
 def _case(rng: Rng, folder: Path, material: Material, story: str, text: bytes, refused: bool) -> Case:
@@ -165,5 +163,5 @@ def _case(rng: Rng, folder: Path, material: Material, story: str, text: bytes, r
     written = ("runs",) if words[0] == "run" else ()
     expected: Expected = "refused" if refused else "either"
     # A file that cannot be used is named itself.
-    blamed = () if story.startswith(FILES) else ("campaign.yaml",)
+    blamed = () if story.startswith(FILES) or not refused else ("campaign.yaml",)
     return Case(f"campaign: {story}", words, expected, blamed, None, written)

@@ -29,6 +29,7 @@ class Case:
         blamed: the error must name one of these; anything may be named where there are none.
         check: looks at what was written by a command that succeeded, and raises `WrongOutputError`.
         written: files and folders that a command that succeeds may make or change.
+        mended: folders in which what an interruption leaves is cut off, before anything is refused.
         usage: the command line itself is wrong: its parser may answer, in its own words.
         nobody: runs without the rights of the owner of the files.
     """
@@ -39,6 +40,7 @@ class Case:
     blamed: tuple[str, ...] = ()
     check: Callable[[Path], None] | None = None
     written: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
     usage: bool = False
     nobody: bool = False
 

@@ -63,7 +63,15 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
     check: Callable[[Path], None] | None = functools.partial(_check, material.folder / "scored.xyz")
     if chance(rng, 0.3):
         words, check = ["select", "water.ntk", "pool.xyz", "-n", "2", "--store", "store", "-o", "out.xyz"], None
-    return Case(f"store: {how} {name}", [*words, "--device", "cpu"], expected, ("store",), check, ("out.xyz", "store"))
+    return Case(
+        f"store: {how} {name}",
+        [*words, "--device", "cpu"],
+        expected,
+        ("store",),
+        check,
+        ("out.xyz", "store"),
+        ("store",),
+    )
 
 
 def _check(like: Path, folder: Path) -> None:

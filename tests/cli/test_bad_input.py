@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 
@@ -328,3 +329,20 @@ def test_an_isolated_atom_is_scored(ntk_file, tmp_path):
         app, ["score", str(ntk_file), str(tmp_path / "one.xyz"), "-o", str(tmp_path / "out.xyz")]
     )
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("spelled", ["pool.xyz", "./pool.xyz", "link.xyz"])
+def test_nothing_is_written_onto_what_is_read(refused, ntk_file, files, tmp_path, spelled):
+    shutil.copy(files["pool"], tmp_path / "pool.xyz")
+    (tmp_path / "link.xyz").symlink_to("pool.xyz")
+    output = f"{tmp_path}/{spelled}"
+    refused("score", ntk_file, tmp_path / "pool.xyz", "-o", output, cause="it is also the structures of this command")
+    refused(
+        "md", ntk_file, files["pool"], "-o", tmp_path / "a.xyz", "--candidates", tmp_path / "a.xyz",
+        cause="it is also the candidates of this command",
+    )  # fmt: skip
+
+
+def test_an_error_is_not_longer_than_a_page(refused, tmp_path):
+    line = refused("data", "md", "x" * 10_000, "-o", tmp_path / "out", cause="unknown molecule")
+    assert len(line) < 2000

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptntk.data.published import data_directory, data_file, load_rmd17
+from adaptntk.data.published import data_directory, data_file, load_rmd17, read_rmd17
 from adaptntk.data.structures import ENERGY, FORCES
 from adaptntk.errors import InputError
 
@@ -67,3 +67,22 @@ def test_the_folder_that_is_named_goes_before_the_variable_and_that_before_the_c
 def test_a_missing_file_says_where_it_is_published(tmp_path):
     with pytest.raises(InputError, match=r"rmd17/a\.npz: not found. It is published as X"):
         data_file("rmd17/a.npz", "X", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("energies", np.array("x")),
+        ("energies", np.zeros((2, 3, 3))),
+        ("nuclear_charges", np.array([1, 10**6])),
+        ("nuclear_charges", np.zeros((2, 1))),
+        ("coords", np.zeros((2, 4, 3))),
+        ("forces", np.array(["a"] * 2)),
+    ],
+)
+def test_arrays_of_another_kind(key, value, tmp_path):
+    path = tmp_path / "rmd17_odd.npz"
+    content = {"nuclear_charges": np.array([1, 8]), "coords": np.zeros((2, 2, 3)), "energies": np.zeros(2)}
+    np.savez(path, **(content | {"forces": np.zeros((2, 2, 3)), key: value}))
+    with pytest.raises(InputError, match=r"rmd17_odd\.npz: \w+ (must be|holds)"):
+        read_rmd17(path)

@@ -1,6 +1,8 @@
 import bz2
+import contextlib
 import gzip
 import lzma
+import time
 
 import ase.build
 import ase.io
@@ -368,3 +370,14 @@ def test_one_kind_of_label_may_do(ethanol_frames, tmp_path):
     with pytest.raises(InputError, match="it has others: pass --forces-key dft_forces"):
         read_structures(tmp_path / "other.xyz", labelled="partly")
     assert has_labels(read_structures(tmp_path / "other.xyz", forces_key="dft_forces", labelled="partly")[0])
+
+
+@pytest.mark.parametrize("part", ["x", "a=1 ", '"', "'", "[", "{", "\\'", "=", "a ="])
+def test_a_long_comment_line_takes_no_time(part, tmp_path):
+    """Whether it is refused or not."""
+    path = tmp_path / "long.xyz"
+    path.write_text(f"1\nProperties=species:S:1:pos:R:3 {part * (200_000 // len(part))}\nH 0 0 0\n")
+    began = time.perf_counter()
+    with contextlib.suppress(InputError):
+        read_structures(path)
+    assert time.perf_counter() - began < 10

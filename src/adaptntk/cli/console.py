@@ -20,6 +20,7 @@ from adaptntk.errors import AdaptNTKError
 Item = TypeVar("Item")
 
 SECONDS_BETWEEN_LINES = 10
+LONGEST_ERROR = 1500
 
 
 def visible(text: str) -> str:
@@ -33,8 +34,9 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Visible text without line breaks, so that it cannot pass for several messages."""
-    return visible(" ".join(line.strip() for line in text.splitlines()))
+    """Visible text without line breaks, so that it cannot pass for several messages, and not longer than a page."""
+    line = visible(" ".join(line.strip() for line in text.splitlines()))
+    return line if len(line) <= LONGEST_ERROR else f"{line[: LONGEST_ERROR // 2]} ... {line[-LONGEST_ERROR // 2 :]}"
 
 
 class SafeConsole(Console):

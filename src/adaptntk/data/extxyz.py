@@ -35,8 +35,11 @@ LONGEST_LINE = 2**20
 LARGEST_GROWTH, SMALL = 200, 2**30
 _COUNT = re.compile(rb"\s*[0-9]{1,9}\s*")
 _COLUMNS = re.compile(r"[^:\s]+:[RISL]:[1-9][0-9]{0,3}(:[^:\s]+:[RISL]:[1-9][0-9]{0,3})*")
-_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|\{(?:\\.|[^}\\])*\}|\[(?:\\.|[^\]\\])*\]')
-_KEY = re.compile(r"([^\s=,]*[^\s=,-])\s*=")
+_OPENING = re.compile(r"""["'{[]""")
+_QUOTED = {
+    mark[0]: re.compile(rf"{re.escape(mark[0])}(?:\\.|[^{re.escape(mark[1])}\\])*{re.escape(mark[1])}")
+    for mark in ('""', "''", "{}", "[]")
+}
 _DECLARED = {"positions": [("R", 3), ("I", 3)], "symbols": [("S", 1)], "numbers": [("I", 1)]}
 _BOOLEANS = {"T", "F", "True", "False"}
 _MARK = b"\xef\xbb\xbf"  # that some editors put before a text
@@ -199,12 +202,10 @@ def _is_cut(text: bytes, atoms: int) -> bool:
 
 def _check_entries(entries: dict[str, Any], comment: str) -> None:
     """Of the comment line."""
-    bare = _QUOTED.sub("-", comment)
-    if "=" in comment and any(mark in bare for mark in '"{['):
-        raise InputError("a quotation mark or bracket of its comment line is never closed")
-    repeated = [key for key, count in Counter(_KEY.findall(bare)).items() if count > 1]
-    if repeated:
-        raise InputError(f"{repeated[0]!r} stands twice in its comment line")
+    keys = Counter(_keys(comment)) if "=" in comment else Counter()
+    for key, count in keys.items():
+        if count > 1:
+            raise InputError(f"{key!r} stands twice in its comment line")
     for key, value in entries.items():
         if isinstance(value, np.ndarray | np.floating) and value.dtype.kind == "f" and np.isinf(value).any():
             raise InputError(f"{key!r} is infinite or too large a number")
@@ -212,6 +213,22 @@ def _check_entries(entries: dict[str, Any], comment: str) -> None:
         periodic = np.ravel(np.asarray(entries["pbc"]))
         if periodic.size not in (1, 3) or periodic.dtype.kind not in "bi" or not {*periodic.tolist()} <= {0, 1}:
             raise InputError("pbc must be three of T and F")
+
+
+def _keys(comment: str) -> list[str]:
+    """The words before equals signs that are not quoted; in one go, a line may be a megabyte."""
+    bare: list[str] = []
+    place = 0
+    while found := _OPENING.search(comment, place):
+        quoted = _QUOTED[found.group()].match(comment, found.start())
+        if quoted is None and found.group() == "'":
+            break  # an apostrophe
+        if quoted is None:
+            raise InputError("a quotation mark or bracket of its comment line is never closed")
+        bare += comment[place : found.start()], "-"
+        place = quoted.end()
+    words = [part.replace(",", " ").split()[-1:] for part in "".join([*bare, comment[place:]]).split("=")[:-1]]
+    return [word for last in words for word in last if not word.endswith("-")]
 
 
 @lru_cache(maxsize=16)

@@ -2,10 +2,12 @@
 
 import os
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 from ase import Atoms, units
+from ase.data import chemical_symbols
 from platformdirs import user_cache_path
 
 from adaptntk.data.structures import ENERGY, FORCES, check_structure
@@ -51,8 +53,15 @@ def read_rmd17(path: Path) -> list[Atoms]:
             numbers, positions, energies, forces = (content[key] for key in KEYS)
     except InputError:
         raise
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, OSError, EOFError, NotImplementedError) as error:
         raise InputError(f"{path}: truncated or not an npz file ({error})") from None
+    shapes = {"nuclear_charges": (atoms := numbers.size,), "coords": (count := energies.size, atoms, 3)}
+    shapes |= {"energies": (count,), "forces": (count, atoms, 3)}
+    for (key, shape), found in zip(shapes.items(), (numbers, positions, energies, forces), strict=True):
+        if found.shape != shape or found.dtype.kind not in "iuf":
+            raise InputError(f"{path}: {key} must be numbers of shape {shape}, not {found.dtype} of {found.shape}")
+    if ((numbers < 1) | (numbers >= len(chemical_symbols)) | (numbers % 1 != 0)).any():
+        raise InputError(f"{path}: nuclear_charges holds numbers that are no elements")
     kcal_per_mol = units.kcal / units.mol
     frames = []
     for index in range(len(energies)):

@@ -11,7 +11,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from adaptntk.errors import InputError
 from adaptntk.progress import SILENT, Show
+
+# Fields that name files to be written.
+OUTPUTS = ("output", "candidates", "figure")
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,15 @@ class Settings:
             if value is not None:
                 object.__setattr__(self, name, _as_declared(value, kind))
 
+    def check_outputs(self) -> None:
+        """Refuse to write onto a file that is read, or twice onto one: what it held would be gone."""
+        values = ((name, value if isinstance(value, tuple) else (value,)) for name, value in vars(self).items())
+        paths = [(name, path) for name, several in values for path in several if isinstance(path, Path)]
+        for name, output in paths:
+            for other, path in paths if name in OUTPUTS and not output.is_dir() else ():
+                if other != name and (output.absolute() == path.absolute() or _same_file(output, path)):
+                    raise InputError(f"cannot write {output}: it is also the {other} of this command; choose another")
+
     def check_given(self, given: Iterable[str]) -> None:
         """Refuse fields that were set and do not belong together."""
 
@@ -76,6 +89,10 @@ def item_type(kind: Any) -> Any | None:
     """``X`` for ``tuple[X, ...]``: a field with any number of values."""
     parts = typing.get_args(kind)
     return parts[0] if parts[1:] == (Ellipsis,) else None
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _as_declared(value: Any, kind: Any) -> Any:
@@ -111,6 +128,7 @@ class Verb(Generic[S, R]):
             settings.check_given(options)
         elif options:
             settings = dataclasses.replace(settings, **options)
+        settings.check_outputs()
         return self.function(settings, show)
 
     def __repr__(self) -> str:
