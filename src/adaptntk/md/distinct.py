@@ -29,7 +29,7 @@ CUTOFF = 5.0  # Å: neighbours in periodic and in large structures
 SMALL = 300  # atoms: in molecules up to this size all pairs are near
 MOST_PAIRS = 2000  # so many tell the typical move
 COLUMNS = 48  # at most so many distances per atom, shared out among the elements
-PROBES = 8  # atoms whose surroundings are looked for first
+PROBES = 32  # atoms whose surroundings are looked for first
 SORTED, SORTED_MOLECULE = 4.0, 2.0
 REACH = 20.0  # Å: a strain moves atoms by its product with this
 
@@ -123,7 +123,7 @@ class _Alike:
 
     def _renumbered(self, rows: Array, limit: float) -> Array:
         found = np.full(len(self.neighbours), np.inf)
-        near = self._scale(rows, PROBES) * self._nearest(rows) < 2 * (limit / self.factor) ** 2
+        near = self._scale(rows, PROBES) * self._nearest(rows) < 1.25 * (limit / self.factor) ** 2
         for place in np.flatnonzero(near):
             moved, others = 0.0, self.surroundings.all[place] + self.centre
             for element in np.unique(self.elements):
