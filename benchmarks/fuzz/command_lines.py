@@ -159,7 +159,7 @@ def _output(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:
         expected,
         (),
         None,
-        (*_written(words), place.removeprefix("./")),
+        (*_written(words), place.removeprefix("./"), place.split("/")[0] or place),
         usage=True,
     )
 

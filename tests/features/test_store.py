@@ -263,3 +263,13 @@ def test_a_store_from_before_blocks_had_rows(tmp_path, blocks):
 def test_blocks_of_another_shape_are_refused(store, blocks):
     with pytest.raises(InputError, match="1 blocks of 2 x 4 numbers expected"):
         store.append(["c" * 64], blocks[:1, :1])
+
+
+@pytest.mark.parametrize("name", ["rows.bin", "index.bin"])
+def test_a_pipe_in_place_of_a_file_is_refused(name, tmp_path):
+    FeatureStore(tmp_path, {"model": "a"}, width=4)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    assert not FeatureStore.held(tmp_path, ["00" * 32]).any()
+    with pytest.raises(InputError, match="no ordinary file"):
+        FeatureStore(tmp_path, {"model": "a"}, width=4)

@@ -175,7 +175,7 @@ class RunDirectory:
                 "are in labels/: files were deleted; put them back from a copy, or start a new run",
             )
         for path in (here.model, here.ntk):
-            require(path.exists(), f"{path} was deleted; put it back, or start a new run")
+            require(path.is_file(), f"{path} was deleted; put it back, or start a new run")
 
 
 def read_own(path: Path) -> list[Atoms]:

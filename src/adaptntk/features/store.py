@@ -64,6 +64,8 @@ class FeatureStore:
             self._check_header(json.loads(json.dumps({**_FIRST_STORES, "rows": rows, **header})))
             for path in self._sizes:
                 path.touch()
+                if not path.is_file():
+                    raise InputError(f"{path}: is no ordinary file; remove the folder, its rows are made again")
             sync_folder(self.folder)
             # Cut off what an interrupted process has written in part.
             self._cut(min(path.stat().st_size // size for path, size in self._sizes.items()))
@@ -149,7 +151,8 @@ class FeatureStore:
     def held(folder: str | Path, hashes: Sequence[str]) -> NDArray[np.bool_]:
         """Which structures a store seems to hold: a guess for estimates, without opening it."""
         try:
-            known = np.fromfile(Path(folder) / "index.bin", dtype=_ENTRY)["hash"]
+            path = Path(folder) / "index.bin"
+            known = np.fromfile(path, dtype=_ENTRY)["hash"] if path.is_file() else np.zeros(0, dtype="S32")
         except OSError:
             known = np.zeros(0, dtype="S32")
         return np.isin(np.array([bytes.fromhex(digest) for digest in hashes], dtype="S32"), known)

@@ -172,7 +172,7 @@ def _find_model(path: Path, network: dict[str, Any], first: bool) -> str:
     if model is None:
         raise InputError(f"{path}: was fitted for a model without a file; pass the potential")
     location = path.parent / model
-    if not location.is_file():
+    if not os.path.isfile(location):  # also where the system refuses the name
         cure = "say where with --model" if first else "put it back, or fit again"
         raise InputError(f"{path}: its model is not at {location} any more; {cure}")
     return str(location) if family is None else f"{family}:{location}"
