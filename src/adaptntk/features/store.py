@@ -64,7 +64,7 @@ class FeatureStore:
             self._check_header(json.loads(json.dumps({**_FIRST_STORES, "rows": rows, **header})))
             for path in self._sizes:
                 path.touch()
-                if not path.is_file():
+                if not path.is_file() and not path.is_dir():
                     raise InputError(f"{path}: is no ordinary file; remove the folder, its rows are made again")
             sync_folder(self.folder)
             # Cut off what an interrupted process has written in part.
