@@ -110,7 +110,9 @@ WATER = "name: water\nstart: {molecule: water}\n"
          + "\n".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in itertools.pairwise("abcdefghi")),
          "more than 10000 entries"),
         ("&a {name: x, b: *a}", "holds itself"),
-        ("x" * 1_100_000, "bytes are no campaign"),
+        (f"a: &a [{'x, ' * 9_000}*a]", "holds itself"),
+        ("a: &a {b: 1}\nc: {<<: *a}", "c: there is no such field"),
+        ("x" * 110_000, "bytes are no campaign"),
     ],
 )  # fmt: skip
 def test_surprises_of_yaml_are_told_in_one_line(text, message, tmp_path):
@@ -120,6 +122,15 @@ def test_surprises_of_yaml_are_told_in_one_line(text, message, tmp_path):
         read_config(path)
     assert len(str(caught.value)) < 400
     assert "\n" not in str(caught.value)
+
+
+def test_merges_of_merges_do_not_grow(tmp_path):
+    """Ten entries, merged ten times at each of many levels, would be more than any memory holds."""
+    path, ten = tmp_path / "campaign.yaml", ", ".join(f"k{number}: 1" for number in range(10))
+    levels = [f"{b}: &{b} {{<<: [{', '.join([f'*{a}'] * 10)}]}}" for a, b in itertools.pairwise("abcdefghijklmnop")]
+    path.write_text("\n".join([f"a: &a {{{ten}}}", *levels]))
+    with pytest.raises(InputError, match="more than 10000 entries"):
+        read_config(path)
 
 
 def test_words_and_numbers_are_what_they_look_like(tmp_path):

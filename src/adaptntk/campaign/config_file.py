@@ -1,6 +1,7 @@
 """A campaign as a YAML file: read without surprises, and written as a template with every choice."""
 
 import inspect
+import itertools
 import math
 import re
 from pathlib import Path
@@ -17,13 +18,16 @@ from adaptntk.errors import InputError, require
 from adaptntk.files import shortened
 from adaptntk.labelers.registry import LABELERS, import_name
 
-LARGEST_FILE = 1_000_000  # bytes: a campaign takes a few thousand
+LARGEST_FILE = 100_000  # bytes: a campaign takes a few thousand, and 10 s are needed for 400,000
 MOST_ENTRIES = 10_000
 PLAIN = (dict, list, str, int, float, bool, type(None))
 
 
 class Loader(yaml.SafeLoader):
-    """YAML as people read it: no dates, 010 is not eight, 1:30 is not ninety, no and off are words, keys come once."""
+    """YAML as people read it: no dates, 010 is not eight, 1:30 is not ninety, no and off are words, keys come once.
+
+    Merging by ``<<`` is not known: merges of merges in a small file fill the memory.
+    """
 
     # Texts keep their letters: what a field takes for a number is for the field to say.
     yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {}
@@ -45,7 +49,6 @@ for _kind, _pattern, _first in (
     ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
     ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+", "-+.0123456789"),
     ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+."),
-    ("merge", r"<<", "<"),
 ):
     Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
@@ -101,11 +104,9 @@ def check_content(content: Any, path: Path, folder: Path | None = None) -> Campa
 
 def _unusable(content: Any) -> str | None:
     """What no file of ours can say again, in free settings too: numbers that are not finite, YAML that holds itself."""
-    todo = [("", content)]
-    for _ in range(MOST_ENTRIES):
-        if not todo:
-            return None
-        where, value = todo.pop()
+    todo, met = [("", content)], 0
+    while todo and met + len(todo) <= MOST_ENTRIES:
+        (where, value), met = todo.pop(), met + 1
         if not isinstance(value, PLAIN):
             return f"{where} is a {type(value).__name__}, which no field takes; write it as text"
         if isinstance(value, float) and not math.isfinite(value):
@@ -113,8 +114,9 @@ def _unusable(content: Any) -> str | None:
         if isinstance(value, int) and abs(value) >= 2**64:
             return f"{where} is a number of {len(str(abs(value)))} digits, which no field takes"
         named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        todo += [(f"{where}.{shortened(key)}".lstrip("."), part) for key, part in named]
-    return f"holds more than {MOST_ENTRIES} entries, or an anchor that holds itself"
+        inner = itertools.islice(named, MOST_ENTRIES)
+        todo += [(f"{where}.{shortened(key)}".lstrip("."), part) for key, part in inner]
+    return f"holds more than {MOST_ENTRIES} entries, or an anchor that holds itself" if todo else None
 
 
 def _explain(error: Any) -> str:
