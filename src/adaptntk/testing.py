@@ -209,6 +209,12 @@ def _check_batches(potential: Potential, structures: Sequence[Atoms], tolerance:
     expected = energy_gradients_one_by_one(potential, graphs)
     error = float((rows - expected).norm() / expected.norm())
     assert error < 100 * tolerance, "energy_gradients must be the derivatives of the energies over the parameters"
+    again, passing = potential.gradients_and_predictions(graphs)
+    assert float((again - rows).norm() / rows.norm()) < 100 * tolerance, "the same gradients must come with predictions"
+    if passing is not None:
+        assert np.abs(passing.energies - predicted.energies).max() <= allowed, "energies must agree with predict"
+        close = (np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(passing.forces, predicted.forces, strict=True))
+        assert all(close), "forces must agree with predict"
     assert all(potential.gradient_memory(graph) >= 0 for graph in graphs), "memory must be a number of bytes"
 
 

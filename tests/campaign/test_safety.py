@@ -5,16 +5,18 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import ExitStack
 
 import pytest
 
-from adaptntk.campaign import loop
+from adaptntk.campaign import layout, loop
 from adaptntk.campaign.config import Overrides
 from adaptntk.campaign.config_file import read_config
 from adaptntk.campaign.layout import RunDirectory, read_run
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.data.structures import structure_hash, write_structures
 from adaptntk.errors import InputError
+from adaptntk.files import LOCK
 from adaptntk.labelers.record import LabelRecord, Origin, read_label, write_label
 from tests.campaign.conftest import outcome, write_config
 from tests.campaign.test_trouble import copy_of
@@ -250,3 +252,22 @@ def test_picks_that_are_not_in_the_pool_are_told(reference, tmp_path):
     picks.write_text(picks.read_text().replace('"hash": "', '"hash": "0', 1))
     with pytest.raises(InputError, match=r"picks\.json: names a structure that pool\.xyz does not hold"):
         run_campaign(config, resume=True)
+
+
+def test_who_comes_second_leaves_the_lock_of_the_first(tmp_path, monkeypatch):
+    """Of two that begin at one moment the one that is refused must not open the folder to a third."""
+    real, run = layout.locked, layout.RunDirectory(tmp_path / "runs" / "both")
+    with ExitStack() as first:
+
+        def somebody_was_faster(folder):
+            first.enter_context(real(folder))
+            return real(folder)
+
+        monkeypatch.setattr(layout, "locked", somebody_was_faster)
+        with pytest.raises(InputError, match="another process is working there"), run.alone():
+            pytest.fail("two in one folder")
+        assert (run.path / LOCK).exists()
+    monkeypatch.setattr(layout, "locked", real)
+    with pytest.raises(ZeroDivisionError), layout.RunDirectory(tmp_path / "new" / "run").alone():
+        raise ZeroDivisionError
+    assert not (tmp_path / "new").exists()

@@ -1,5 +1,6 @@
 import hashlib
 import io
+import os
 import tokenize
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 import adaptntk
 from adaptntk.errors import InputError, ModelError
 from adaptntk.models.family import EnergyReference, Family
-from adaptntk.models.registry import FAMILIES, find_family, load_potential, register_family
+from adaptntk.models.registry import FAMILIES, file_hash, find_family, load_potential, register_family
 from adaptntk.models.torch_module import TorchModulePotential
 from adaptntk.training.recipe import PRESETS, find_preset
 
@@ -81,6 +82,15 @@ def test_what_is_unknown_gets_one_line(tmp_path):
         load_potential(tmp_path / "absent.pt")
     with pytest.raises(InputError, match="unknown dtype 'float8'"):
         load_potential(tmp_path / "a.model", dtype="float8")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    for name in ("pipe.model", "pipe"):
+        os.mkfifo(tmp_path / name)
+        for path in (tmp_path / name, f"mace:{tmp_path / name}"):
+            for look in (load_potential, file_hash):
+                with pytest.raises(ModelError, match="no ordinary file"):
+                    look(path)
 
 
 def test_a_path_with_a_colon_is_a_path(trained, tmp_path, monkeypatch):

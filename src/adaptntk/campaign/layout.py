@@ -28,7 +28,16 @@ from adaptntk.campaign.records import (
 )
 from adaptntk.data.structures import read_structures
 from adaptntk.errors import require
-from adaptntk.files import LOCK, is_temporary, make_folder, read_record, sweep_temporaries, write_json, write_text
+from adaptntk.files import (
+    LOCK,
+    is_temporary,
+    locked,
+    make_folder,
+    read_record,
+    sweep_temporaries,
+    write_json,
+    write_text,
+)
 from adaptntk.labelers.record import FailureRecord, LabelFiles, LabelRecord, RecordFile, Role, read_label
 
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
@@ -95,16 +104,21 @@ class RunDirectory:
         return found
 
     @contextmanager
-    def removed_unless_begun(self) -> Iterator[None]:
-        """A beginning that fails leaves no folder behind."""
+    def alone(self) -> Iterator[None]:
+        """Nobody else works there meanwhile; a beginning that fails leaves no folder behind."""
         new = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
-            yield
+            with locked(self.path):
+                try:
+                    yield
+                except BaseException:
+                    if new and not self.about.path.exists():
+                        (self.path / LOCK).unlink(missing_ok=True)  # ours: who does not hold it must leave it there
+                    raise
         except BaseException:
-            if new and not self.about.path.exists():
-                for remove in ((self.path / LOCK).unlink, *(folder.rmdir for folder in new)):
-                    with suppress(OSError):
-                        remove()
+            for folder in new:
+                with suppress(OSError):  # it is not empty, as when somebody else was faster
+                    folder.rmdir()
             raise
 
     def begin(self, about: RunRecord, text: str) -> None:

@@ -5,7 +5,7 @@ import itertools
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from adaptntk.campaign.steps.learn import evaluate, fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.errors import require
 from adaptntk.execution import limited_threads, open_executor
-from adaptntk.files import locked, make_folder
+from adaptntk.files import make_folder
 from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, silent
 from adaptntk.version import __version__
@@ -80,14 +80,12 @@ def _open_run(config: Campaign, text: str, resume: bool) -> Iterator[RunDirector
     inputs = {field: hashlib.sha256(file.read_bytes()).hexdigest() for field, file in config.input_files().items()}
     created, content = datetime.now(UTC).isoformat(timespec="seconds"), config.model_dump(mode="json")
     about = RunRecord(FORMAT, __version__, config.name, created, content, inputs)
-    with ExitStack() as kept:
-        with run.removed_unless_begun():
-            kept.enter_context(locked(run.path))
-            run.sweep()
-            if _check_place(run, text, resume):  # somebody may have been faster
-                _check_same(run, config, inputs)
-                run.check_labels()
-            run.begin(about, text)
+    with run.alone():
+        run.sweep()
+        if _check_place(run, text, resume):  # somebody may have been faster
+            _check_same(run, config, inputs)
+            run.check_labels()
+        run.begin(about, text)
         yield run
 
 

@@ -3,7 +3,7 @@
 Streamed: structures x parameters numbers never exist at once, unless full gradients are asked for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.features.estimate import Estimate, seconds_of
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.memory import DEFAULT_BUDGET
-from adaptntk.models.protocol import Potential, SinglePoint, parameter_count
+from adaptntk.models.protocol import Potential, Predictions, SinglePoint, parameter_count
 from adaptntk.progress import Progress, silent
 
 _DRAWN_AGAIN = "the sketch is too large to keep and is drawn again and again: --sketch srht needs no such time"
@@ -59,6 +59,38 @@ class EnergyGradients(FeatureMap):
         A product with many rows runs at the speed of the processor instead of its memory, and a sketch that is too
         large to keep is drawn once per collection. Sketched rows are float64.
         """
+        return self._extract(potential, structures, memory_budget, progress, lambda _, g: potential.energy_gradients(g))
+
+    def extract_and_predict(
+        self,
+        potential: Potential,
+        structures: Structures,
+        batch_size: int = 16,
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> tuple[Tensor, Predictions]:
+        found: dict[int, tuple[float, Any]] = {}
+
+        def differentiate(indices: list[int], graphs: list[Any]) -> Tensor:
+            rows, predicted = potential.gradients_and_predictions(graphs)
+            if predicted is not None:
+                found.update(zip(indices, zip(predicted.energies, predicted.forces, strict=True), strict=True))
+            return rows
+
+        blocks = self._extract(potential, structures, memory_budget, progress, differentiate)
+        if len(found) < len(structures):
+            return blocks, potential.predict(structures, batch_size, progress)
+        energies, forces = zip(*(found[index] for index in range(len(structures))), strict=True)
+        return blocks, Predictions(np.array(energies), list(forces))
+
+    def _extract(
+        self,
+        potential: Potential,
+        structures: Structures,
+        memory_budget: int,
+        progress: Progress,
+        differentiate: Callable[[list[int], list[Any]], Tensor],
+    ) -> Tensor:
         count, device, dtype = len(structures), potential.device, potential.dtype
         row_dtype = torch.float64 if self.sketched else dtype
         rows = torch.empty(count, self.width(potential), dtype=row_dtype, device=device)
@@ -77,7 +109,7 @@ class EnergyGradients(FeatureMap):
             indices, graphs = (list(part) for part in zip(*batch, strict=True))
             scale = torch.tensor(scales[indices], dtype=dtype, device=device)
             place = collected[len(waiting) : len(waiting) + len(batch)]
-            torch.div(potential.energy_gradients(graphs), scale[:, None], out=place)
+            torch.div(differentiate(indices, graphs), scale[:, None], out=place)
             waiting += indices
         if waiting:
             project()

@@ -38,8 +38,6 @@ class FeatureMap(ABC):
     """Leading rows of a block whose variances are the score."""
     normalise: str
     """A name of `NORMALISATIONS`."""
-    predicts: ClassVar[bool] = False
-    """Whether `extract_and_predict` takes no longer than `extract`."""
 
     def __post_init__(self) -> None:
         check_normalisation(self.normalise)

@@ -30,7 +30,6 @@ class LastLayerFeatures(FeatureMap):
 
     normalise: str = "none"
     name: ClassVar[str] = "last_layer"
-    predicts: ClassVar[bool] = True
 
     def width(self, potential: Potential) -> int:
         atom = Atoms([min(potential.species or {1})])

@@ -134,6 +134,10 @@ class Potential(Protocol):
         """Rows ``dE(x)/dtheta`` (b x P)."""
         return energy_gradients_one_by_one(self, graphs)
 
+    def gradients_and_predictions(self, graphs: Sequence[Any]) -> tuple[Tensor, Predictions | None]:
+        """The same rows, with energies and forces where one pass gives both; else None."""
+        return self.energy_gradients(graphs), None
+
     def gradient_memory(self, graph: Any) -> int:
         """Bytes that a structure takes while its gradient is computed in a batch, about."""
         return 0

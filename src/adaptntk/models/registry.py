@@ -81,7 +81,8 @@ def _family_and_path(name: str) -> tuple[Family, Path]:
     path = Path(name)
     prefix, colon, rest = name.partition(":")
     if colon and prefix.isidentifier() and not path.exists():
-        return find_family(prefix), Path(rest)
+        return find_family(prefix), _ordinary(Path(rest))
+    _ordinary(path)
     for attempt in (lambda: None, _register_plugins):
         attempt()
         # The latest first: a family that is registered by somebody may be choosier than ours.
@@ -92,6 +93,13 @@ def _family_and_path(name: str) -> tuple[Family, Path]:
         raise ModelError(f"{path}: no such file")
     known = "; ".join(f"{family.name}: {family.files}" for family in FAMILIES.values())
     raise ModelError(f"{path}: no family of models recognises this file ({known}); name it as in {DEFAULT_FAMILY}:FILE")
+
+
+def _ordinary(path: Path) -> Path:
+    """Refuse a pipe, which would keep us waiting for ever, and a device."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ModelError(f"{path}: is no ordinary file; give the file of a model")
+    return path
 
 
 def _register_plugins() -> None:

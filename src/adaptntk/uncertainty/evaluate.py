@@ -51,7 +51,7 @@ def evaluate(
         raise InputError("the uncertainty is not calibrated: fit it with a validation set")
     frames, hashes = _check_test(fitted, test, name)
     test = test if len(frames) == len(test) else [test[frame] for frame in frames]
-    found = fitted.assess(test, batch_size, progress)
+    found = fitted.assess(test, batch_size, progress, name)
     evaluation.check_predicted(found, name)
     evaluation.check_label_units(found, test, name)
     scores, sizes = fitted.scores_of_variance(found.variance, test), structure_sizes(test).astype(float)

@@ -7,7 +7,6 @@ work with both.
 import dataclasses
 import logging
 from dataclasses import dataclass
-from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -25,7 +24,6 @@ from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.feature_map import (
     NORMALISATIONS,
     FeatureMap,
-    check_finite,
     check_normalisation,
     choose_normalisation,
 )
@@ -117,19 +115,7 @@ class FeatureMethod:
         return NORMALISATIONS[self.features.feature_map.normalise]
 
     def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        features = self.features
-        features.check(self.potential, structures, "structures")
-        found, budget = [], features.memory_budget
-        for part in features.parts(structures):
-            frames = structures if len(part) == len(structures) else structures[part.start : part.stop]
-            extract = features.feature_map.extract_and_predict
-            blocks, predicted = extract(self.potential, frames, batch_size, budget, progress)
-            check_finite(blocks, "structures", part)
-            variance = features.variance(TensorBlocks(blocks, features.blocks.asked))
-            # Not the features of the atoms, which take far more memory.
-            found.append((variance, predicted.energies, predicted.forces))
-        variances, energies, forces = zip(*found, strict=True)
-        return Assessment(np.concatenate(variances), "variance", np.concatenate(energies), [*chain(*forces)])
+        return self.features.assess(self.potential, structures, batch_size, progress)
 
     def state(self) -> MethodState:
         features = self.features

@@ -4,6 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, check_species, parameters_hash
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
+from adaptntk.uncertainty.method import Assessment
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,26 @@ class FeatureModel:
         blocks = self.feature_map.extract(potential, structures, self.memory_budget, progress)
         check_finite(blocks, name, numbers)
         return TensorBlocks(blocks, self.feature_map.asked)
+
+    def assess(
+        self,
+        potential: Potential,
+        structures: Structures,
+        batch_size: int = 16,
+        progress: Progress = silent,
+        name: str = "structures",
+    ) -> Assessment:
+        """Scores and predictions, a part of the blocks at a time."""
+        self.check(potential, structures, name)
+        found, extract = [], self.feature_map.extract_and_predict
+        for part in self.parts(structures):
+            frames = structures if len(part) == len(structures) else structures[part.start : part.stop]
+            blocks, predicted = extract(potential, frames, batch_size, self.memory_budget, progress)
+            check_finite(blocks, name, part)
+            # Not the features of the atoms, which take far more memory.
+            found.append((self.variance(TensorBlocks(blocks, self.blocks.asked)), predicted.energies, predicted.forces))
+        variances, energies, forces = zip(*found, strict=True)
+        return Assessment(np.concatenate(variances), "variance", np.concatenate(energies), [*chain(*forces)])
 
     def announce(
         self, potential: Potential, structures: Structures, kept: bool = True, store: str | Path | None = None

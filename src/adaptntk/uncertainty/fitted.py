@@ -61,9 +61,18 @@ class Fitted:
         """What files call the raw score."""
         return f"{self.name}_variance"
 
-    def assess(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Assessment:
-        """Scores and predictions."""
-        return self.method.assess(structures, batch_size, progress)
+    def assess(
+        self, structures: Structures, batch_size: int = 16, progress: Progress = silent, name: str = "structures"
+    ) -> Assessment:
+        """Scores and predictions; what the network breaks down on is refused."""
+        if self.features is not None:
+            return self.features.assess(self.potential, structures, batch_size, progress, name)
+        if not structures:
+            raise InputError(f"{name}: no structures")
+        found = self.method.assess(structures, batch_size, progress)
+        for index in np.flatnonzero(~np.isfinite(found.variance)):
+            raise InputError(f"{name}, frame {index}: the score of {self.name} is NaN or infinite; remove the frame")
+        return found
 
     def announce(self, structures: Structures, kept: bool = True, store: str | Path | None = None) -> None:
         """Log what scoring these structures will take, and refuse what does not fit into memory.
@@ -155,7 +164,7 @@ class Fitted:
         """Energy, forces and uncertainty of one structure, from one pass through the network where that is possible."""
         features = self.features
         if features is None:
-            point, variance = self.potential.single_point(atoms), self.assess([atoms]).variance
+            point, variance = self.potential.single_point(atoms), self.method.assess([atoms]).variance
         else:
             features.check(self.potential, [atoms], "the structure")
             point, block = features.feature_map.observe(self.potential, atoms)
@@ -219,13 +228,7 @@ class Fitted:
             raise InputError(f"{name}: no structures")
         features = self.features
         if features is None:
-            variance = self.assess(structures, progress=progress).variance
-            if not np.isfinite(variance).all():
-                index = int(np.flatnonzero(~np.isfinite(variance))[0])
-                raise InputError(
-                    f"{name}, frame {index}: the score of {self.name} is NaN or infinite; remove the frame"
-                )
-            return variance
+            return self.assess(structures, progress=progress, name=name).variance
         parts = features.parts(structures)
         if len(parts) == 1:
             return features.variance(features.extract(self.potential, structures, name, progress))

@@ -22,11 +22,6 @@ _TOGETHER = 256
 Predicted = tuple[float, NDArray[np.float64]]
 
 
-def predicts_in_passing(fitted: Fitted) -> bool:
-    """Whether energies and forces cost nothing beside the scores."""
-    return fitted.features is None or fitted.features.feature_map.predicts
-
-
 def predictions(fitted: Fitted, structures: Structures, progress: Progress = silent) -> Iterator[Predicted]:
     """Energy (eV) and forces (eV/Å) of each structure, of that which the uncertainty speaks of: a committee's mean."""
     parts = range(0, len(structures), _TOGETHER)

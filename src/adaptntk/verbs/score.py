@@ -55,9 +55,9 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     """
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.formats import check_output
-    from adaptntk.data.structures import write_structures
+    from adaptntk.data.structures import StructureFile, write_structures
     from adaptntk.evaluation import size_correlation
-    from adaptntk.verbs.annotation import marked, predictions, predicts_in_passing
+    from adaptntk.verbs.annotation import marked, predictions
 
     check_output(settings.output)
     check_coverage(settings.coverage)
@@ -65,11 +65,11 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     fitted.check_store(settings.store)
     pool = settings.open(settings.structures, fitted)
     fitted.announce(pool, kept=False, store=settings.store)
-    if settings.store is None and predicts_in_passing(fitted):
-        assessed = fitted.assess(pool, progress=show.progress)
+    if settings.store is None and not isinstance(pool, StructureFile):
+        assessed = fitted.assess(pool, progress=show.progress, name=name)
         scores = fitted.scores_of_variance(assessed.variance, pool)
         predicted: Iterable[Predicted] = zip(assessed.energies, assessed.forces, strict=True)
-    else:
+    else:  # forces of so many structures are not held at once
         scores = fitted.score(pool, name, settings.store, show.progress)
         predicted = predictions(fitted, pool, show.progress)
 

@@ -103,6 +103,14 @@ class MACEPotential(Trainable):
             return super().energy_gradients(graphs)
         return network.differentiate(graphs, self._head_index, geometry=False)[1]
 
+    def gradients_and_predictions(self, graphs: Sequence[MACEGraph]) -> tuple[Tensor, Predictions | None]:
+        network = self._differentiable()
+        if network is None or not graphs:
+            return super().gradients_and_predictions(graphs)
+        output, rows = network.differentiate(graphs, self._head_index)
+        sizes = [len(graph) for graph in graphs]
+        return rows, Predictions(self._total_energies(output, sizes), _split(output["forces"], sizes))
+
     def _without_gradient(self) -> list[str]:
         """The parts of the network whose gradient by structure the twin does not know; all, if there is no twin."""
         # Asked each time: somebody may have frozen or released parameters meanwhile.
