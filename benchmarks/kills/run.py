@@ -25,6 +25,8 @@ EXECUTORS = ("serial", "serial", "local")
 # Seconds after which it is ended at the latest, once it is at work; some are ended while they start up.
 LONGEST = 5.0
 EARLY = 0.1
+# Seconds within which a signal ends it.
+LONGEST_LEAVE = 15.0
 
 
 @dataclass
@@ -84,11 +86,14 @@ def _treat(patient: Patient, expected: dict[str, Any], count: int, rng: np.rando
         try:
             patient.process.wait(timeout=moment / 3 if early else moment)
         except subprocess.TimeoutExpired:
-            tally.stages[patient.stage()] += 1
-            tally.executors[executor] += 1
-            tally.kills[kind] += 1
+            stage = patient.stage()
             repaid += _end(patient, kind, tally)
             patient.look()
+            if patient.process.returncode == 0:
+                break  # it was done before it heard the signal
+            tally.stages[stage] += 1
+            tally.executors[executor] += 1
+            tally.kills[kind] += 1
             if sum(tally.kills.values()) % 10 == 0:
                 err.print(f"{sum(tally.kills.values())} kills, {tally.campaigns} campaigns, {len(tally.faults)} faults")
             continue
@@ -121,11 +126,16 @@ def _end(patient: Patient, kind: str, tally: Tally) -> int:
     number, began = signal.Signals[kind], time.monotonic()
     os.killpg(patient.process.pid, number)
     code = patient.process.wait()
-    tally.slowest_to_leave = max(tally.slowest_to_leave, time.monotonic() - began)
+    took = time.monotonic() - began
+    tally.slowest_to_leave = max(tally.slowest_to_leave, took)
     said = patient.said()
-    clean = code in (0, 128 + number) and not [line for line in said if "Traceback" in line or "leaked" in line]
+    clean = (
+        took < LONGEST_LEAVE
+        and code in (0, 128 + number)
+        and not [line for line in said if "Traceback" in line or "leaked" in line]
+    )
     if not clean:
-        tally.faults.append(f"{kind}: code {code}, {' / '.join(said[-3:])}")
+        tally.faults.append(f"{kind}: code {code} after {took:.0f} s, {' / '.join(said[-3:])}")
     return 0
 
 

@@ -41,6 +41,7 @@ def interrupt(config, stage, number, times, executor):
     process = subprocess.Popen(
         command(config, "--executor", executor), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True, env=os.environ | dict([mark.split("=")]),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # as scripts do in the background
     )  # fmt: skip
     run = config.parent / RUN
     _wait_for(lambda: any(run.glob(STAGES[stage])) or process.poll() is not None)

@@ -25,9 +25,13 @@ class _Interruption:
 
 
 def listen() -> None:
-    """Make all of them a `KeyboardInterrupt` from now on; what the caller of the command ignores stays ignored."""
+    """Make all of them a `KeyboardInterrupt` from now on.
+
+    Scripts start what runs in the background with SIGINT ignored; who sends it all the same means it. ``nohup`` is
+    heeded.
+    """
     for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)
     sys.unraisablehook = _not_lost
     # Millions of objects that nobody needs any more would be searched for cycles at the end, for seconds.
