@@ -303,7 +303,7 @@ def test_damaged_files(read, files, tmp_path):
         text.replace("\n9\n", "\nnine\n", 1): "frame 1: begins with 'nine'",
         text + "\n" + text: "a blank line after 30 frames",
         text + text.split("\n9\n")[0] + "\n": "frames 0 and 30 are the same structure",
-        text.replace("C ", "Cx", 1): "frame 0: cannot be read",
+        text.replace("C ", "Cx", 1): "frame 0: atom 0 is 'Cx', which is no chemical element",
         "\n" + text: "a blank line after 0 frames",
         "\n\n": "no structures in the file",
     }

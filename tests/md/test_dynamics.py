@@ -86,14 +86,12 @@ def test_fused_and_flying_atoms_end_a_run(fitted, parts):
     assert run.stopped.rule == "flying-atoms"
 
 
-@pytest.mark.parametrize("timestep", [1e3, 1e200])
-def test_a_run_that_blows_up_has_a_reason_and_no_traceback(fitted, parts, timestep):
+def test_a_run_that_blows_up_has_a_reason_and_no_traceback(fitted, parts):
     """No rules at all, and a time step at which positions overflow."""
-    settings = MDSettings(temperature=1e5, steps=2000, timestep=timestep, interval=3)
+    settings = MDSettings(temperature=1e5, steps=2000, timestep=1e3, interval=3)
     run = run_md(fitted, parts["train"][0], settings, rules=[])
-    if timestep == 1e200:
-        assert run.stopped is not None
-        assert run.stopped.rule == NotFinite.name
+    assert run.stopped is not None
+    assert run.stopped.rule == NotFinite.name
     assert all(np.isfinite(frame.positions).all() for frame in run.frames)
 
 

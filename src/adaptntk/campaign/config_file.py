@@ -67,7 +67,7 @@ def read_config(path: str | Path) -> Campaign:
 
 def _read_yaml(path: Path) -> Any:
     try:
-        check_readable(path)
+        check_readable(path, "campaign file")
         size = path.stat().st_size
         require(size <= LARGEST_FILE, f"{path}: {size:,} bytes are no campaign; see adaptntk config template")
         return yaml.load(path.read_text(encoding="utf-8-sig"), Loader)

@@ -46,5 +46,5 @@ def _described(name: str, about: Description) -> Any:
     words: dict[str, Any] = {"help": about.help, "metavar": about.metavar}
     if about.argument:
         return typer.Argument(**words)
-    names = [*filter(None, [about.short]), about.flag or f"--{name.replace('_', '-')}"]
+    names = [*filter(None, [about.short]), about.name(name)]
     return typer.Option(*names, min=about.least, show_default=about.default_text or True, **words)

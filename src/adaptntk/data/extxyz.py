@@ -104,15 +104,15 @@ def parse_frame(text: str, atoms: int) -> Atoms:
     return ase.io.read(io.StringIO(text), index=0, format="extxyz", properties_parser=lambda _: entries)
 
 
-def check_readable(path: Path) -> None:
-    """Refuse what cannot be a structure file."""
+def check_readable(path: Path, kind: str = "structure file") -> None:
+    """Refuse what cannot be read as a file."""
     try:
         if not path.exists():
             raise InputError(f"{path}: no such file")
         if path.is_dir():
-            raise InputError(f"{path}: is a directory, not a structure file")
+            raise InputError(f"{path}: is a directory, not a {kind}")
         if not path.is_file():
-            raise InputError(f"{path}: is no ordinary file; write the structures to one")
+            raise InputError(f"{path}: is no ordinary file; give a {kind}")
         if path.stat().st_size == 0:
             raise InputError(f"{path}: the file is empty")
         with path.open("rb"):
@@ -255,6 +255,7 @@ def _columns(properties: str) -> tuple[str, list[int], list[int], dict[str, int]
 def _check_rows(rows: Sequence[str], properties: str) -> None:
     """Every row has what the properties declare: so many columns, each of its kind."""
     kinds, numeric, logical, first = _columns(properties)
+    symbols = first.get("symbols")
     two_names = "numbers" in first and "symbols" in first
     for number, row in enumerate(rows):
         words = row.split()
@@ -265,6 +266,8 @@ def _check_rows(rows: Sequence[str], properties: str) -> None:
             raise InputError(f"atom {number} has a number that is none")
         if logical and any(words[column] not in _BOOLEANS for column in logical):
             raise InputError(f"atom {number} has something else where T or F is declared")
+        if symbols is not None and words[symbols].capitalize() not in atomic_numbers:
+            raise InputError(f"atom {number} is {words[symbols][:20]!r}, which is no chemical element")
         if two_names:
             symbol, element = words[first["symbols"]], words[first["numbers"]]
             if str(atomic_numbers.get(symbol.capitalize())) != element.lstrip("0"):

@@ -61,6 +61,10 @@ class Checks:
     unique: bool = True
     own: bool = False
 
+    def __post_init__(self) -> None:
+        if self.forces_key in ("positions", "numbers"):
+            raise InputError(f"{self.forces_key!r} cannot be the forces; name the key that the labels have")
+
     def check_frame(self, atoms: Atoms, where: str) -> Atoms:
         """Move the labels of a frame that was just read to the standard keys, and check it."""
         self._standardise_labels(atoms, where)
@@ -115,13 +119,14 @@ class Checks:
             raise InputError(f"{where}: {why}") from None
 
     def _check_labelled(self, atoms: Atoms, where: str) -> None:
-        keys, found = [], []
+        keys, found, named = [], [], False
         for kind, key, standard, holder in self._places(atoms):
             if standard not in holder:
                 keys.append(repr(key))
+                named |= key != standard
                 found += [f"--{kind}-key {n}" for n in (kind, f"REF_{kind}", f"dft_{kind}") if n in holder]
-        # A label under another name is not missing: it was not asked for by its name.
-        if keys and (found or len(keys) == 2 or self.labelled != "partly"):
+        # A label under another name is not missing: it was not asked for by its name. Nor is one that was named spare.
+        if keys and (found or named or len(keys) == 2 or self.labelled != "partly"):
             cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
             raise InputError(f"{where}: no label {' and '.join(keys)}; {cure}")
 

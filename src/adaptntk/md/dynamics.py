@@ -19,6 +19,9 @@ from adaptntk.representation import short_repr
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import LONE_ATOMS
 
+# Beyond these nothing is physical, and powers of far larger numbers overflow.
+_LARGEST = {"temperature": 10**6, "steps": 10**12, "timestep": 1000, "friction": 1000, "interval": 10**12}
+
 
 @dataclass(frozen=True)
 class MDSettings:
@@ -35,7 +38,8 @@ class MDSettings:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            require(0 < value < np.inf, f"the {name} of the dynamics must be positive, not {value}")
+            most = _LARGEST[name]
+            require(0 < value <= most, f"the {name} of the dynamics must be positive and at most {most:,}, not {value}")
 
 
 @dataclass(frozen=True)

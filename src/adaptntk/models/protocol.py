@@ -258,9 +258,9 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # there, and able to compute
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise InputError(f"device {name!r} cannot be used: {str(error).splitlines()[0][:120]}; use cpu") from None
     if device.type == "mps":
         raise InputError("device 'mps' cannot be used: it has no float64, which the scores need; use cpu")
     return device

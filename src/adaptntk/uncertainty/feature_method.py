@@ -63,8 +63,8 @@ class RidgeOptions:
         if self.criterion is not None:
             check_criterion(self.criterion)
         for name, value in (("alpha", self.alpha), ("lam", self.lam)):
-            if value is not None and not 0 < value < np.inf:
-                raise InputError(f"{name} must be positive, not {value}")
+            if value is not None and not 1e-30 < value < 1e30:
+                raise InputError(f"{name} must be positive, and between 1e-30 and 1e30, not {value}")
 
     def choose(self, blocks: Extracted, errors: Array | None, rng: np.random.Generator) -> RidgeChoice:
         """``errors`` are the true errors of the validation structures, NaN for some; None without validation."""

@@ -98,7 +98,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.Tensor]]:
     """The header as it was written; header and tensors of the present format, checked."""
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'is no ordinary file; give a .ntk file' if path.exists() else 'no such file'}")
     try:
         # First of all: no other code sees bytes that are not those that were written.
         checksum = verify_checksum(path)

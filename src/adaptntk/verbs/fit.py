@@ -65,7 +65,7 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
         "gaussian; srht or sparse for very large networks; none for exact scores from full gradients.", "gaussian"
     )
     sketch_dim: int = option("Dimension p of the sketch.", 512)
-    sketch_seed: int = option("Which random sketch.", 0)
+    sketch_seed: int = option("Which random sketch.", 0, least=0, most=2**64 - 1)
     alpha: float | None = option(
         "Relative ridge, lam = alpha tr(F)/n; used as given.", None, default_text="1e-4, which validation may move"
     )
@@ -90,7 +90,7 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
         refused = OTHER_OPTIONS if self.method == NTK else NTK_OPTIONS
         for item, about in describe(type(self)):
             if item.name in given and item.name in refused:
-                name = about.flag or f"--{item.name.replace('_', '-')}"
+                name = about.name(item.name)
                 if self.method == NTK:
                     raise InputError(f"{name} is for other methods than ntk; choose one with --method")
                 raise InputError(f"{name} is for the method ntk alone; {self.method} takes --option KEY=VALUE")
@@ -140,11 +140,12 @@ def fit(settings: FitSettings, show: Show) -> FitReport:
 
     Options from --sketch to --normalise, and --memory, are of the method ntk alone.
     """
-    from adaptntk.execution import open_executor
+    from adaptntk.execution import check_executor, open_executor
     from adaptntk.uncertainty.file import save_fitted
     from adaptntk.uncertainty.fit import check_sets, fit as fit_method
 
     check_writable(settings.output)
+    check_executor(settings.executor, settings.scheduler)
     options = _options(settings)
     bench, calibration = _bench(settings, show)
     names = {name: f"--{name} {getattr(settings, name)}" for name in ("train", "valid", "calibration")}

@@ -141,6 +141,8 @@ def _check(settings: SelectSettings) -> None:
         check_writable(settings.figure)
         if settings.figure.suffix != ".png":
             raise InputError(f"the figure must be a .png file, not {settings.figure}")
+        if settings.figure.with_suffix(".csv").absolute() == settings.output.absolute():
+            raise InputError(f"{settings.output} is also the table beside the figure: give one of them another name")
 
 
 def _check_features(fitted: "Fitted", settings: SelectSettings) -> None:

@@ -5,6 +5,7 @@ A field holds its type, its default and its help in one place. `option` and `arg
 
 import dataclasses
 import inspect
+import operator
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from adaptntk.errors import InputError
+from adaptntk.files import shortened
 from adaptntk.progress import SILENT, Show
 
 # Fields that name files to be written.
@@ -29,6 +31,11 @@ class Description:
     metavar: str | None = None  # what stands for the value
     default_text: str | None = None  # what to say of a default that is computed
     least: int | None = None  # the smallest number that is taken
+    most: int | None = None  # the largest
+
+    def name(self, field: str) -> str:
+        """What the command line calls that field."""
+        return field if self.argument else self.flag or f"--{field.replace('_', '-')}"
 
 
 def option(help: str, default: Any = MISSING, **how: Any) -> Any:
@@ -64,6 +71,14 @@ class Settings:
             for other, path in paths if name in OUTPUTS and not output.is_dir() else ():
                 if other != name and (output.absolute() == path.absolute() or _same_file(output, path)):
                     raise InputError(f"cannot write {output}: it is also the {other} of this command; choose another")
+
+    def check_numbers(self) -> None:
+        """Refuse numbers out of their range."""
+        for item, about in describe(type(self)):
+            value = getattr(self, item.name)
+            for fits, limit, word in ((operator.ge, about.least, "least"), (operator.le, about.most, "most")):
+                if value is not None and limit is not None and not fits(value, limit):
+                    raise InputError(f"{about.name(item.name)} must be at {word} {limit}, not {shortened(value)}")
 
     def check_given(self, given: Iterable[str]) -> None:
         """Refuse fields that were set and do not belong together."""
@@ -128,6 +143,7 @@ class Verb(Generic[S, R]):
             settings.check_given(options)
         elif options:
             settings = dataclasses.replace(settings, **options)
+        settings.check_numbers()
         settings.check_outputs()
         return self.function(settings, show)
 

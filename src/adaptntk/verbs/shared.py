@@ -31,7 +31,8 @@ class Device(Settings):
 
 
 class Seed(Settings):
-    seed: int = option("Seed of everything random in this step.", 0)
+    # Some methods train a thousand networks of a seed, each with a seed of its own, and torch takes 63 bits.
+    seed: int = option("Seed of everything random in this step.", 0, least=0, most=2**53)
 
 
 class Memory(Settings):
