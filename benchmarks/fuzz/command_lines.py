@@ -103,13 +103,9 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
 
 
 def _written(words: list[str]) -> tuple[str, ...]:
-    return (
-        "out",
-        "report",
-        *(word for word in words if word.startswith("out")),
-        "out.model.checkpoint",
-        "out.ntk.networks",
-    )
+    own = [word for word in words if word.startswith("out")]
+    beside = ["out.model.checkpoint", "out.ntk.networks", *(f"evaluation.{kind}" for kind in ("json", "csv", "png"))]
+    return ("out", "report", *own, *beside)
 
 
 def _option(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:
@@ -210,6 +206,8 @@ def _rights(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:
         if inputs:
             (folder / str(pick(rng, inputs))).chmod(0)
     refused = how == "nothing may be written" and "-o" in words
+    if verb == "check":
+        words = [*words, "--no-label"]  # the process of the labeler is that of an earlier case, with other rights
     return Case(f"{verb}: {how}", words, "refused" if refused else "either", (), None, _written(words), nobody=True)
 
 
