@@ -220,6 +220,23 @@ def write_text(path: str | Path, text: str) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def check_readable(path: Path, kind: str) -> None:
+    """Refuse what cannot be read as a file that somebody gave us."""
+    try:
+        if not path.exists():
+            raise InputError(f"{path}: no such file")
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory, not a {kind}")
+        if not path.is_file():
+            raise InputError(f"{path}: is no ordinary file; give a {kind}")
+        if path.stat().st_size == 0:
+            raise InputError(f"{path}: the file is empty")
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
 def read_text(path: str | Path) -> str:
     """The text of a file; a pipe, a device or a huge file is refused instead of waited for."""
     path = Path(path)

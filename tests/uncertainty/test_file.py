@@ -122,5 +122,5 @@ def test_files_that_are_none(ntk_file, tmp_path):
     for name, content in (("junk.ntk", b"junk"), ("cut.ntk", ntk_file.read_bytes()[:2000]), ("empty.ntk", b"")):
         (tmp_path / name).write_bytes(content)
         for read in (load_fitted, read_header):
-            with pytest.raises(InputError, match=r"not a \.ntk file, or truncated"):
+            with pytest.raises(InputError, match=r"not a \.ntk file, or truncated" if content else "the file is empty"):
                 read(tmp_path / name)

@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from adaptntk.campaign.config import Campaign, Section
-from adaptntk.data.extxyz import check_readable
 from adaptntk.errors import InputError, require
-from adaptntk.files import shortened
+from adaptntk.files import check_readable, shortened
 from adaptntk.labelers.registry import LABELERS, import_name
 
 LARGEST_FILE = 100_000  # bytes: a campaign takes a few thousand, and 10 s are needed for 400,000
@@ -61,7 +60,7 @@ def read_config(path: str | Path) -> Campaign:
     if config.label.kind == "dataset":
         config.label.settings["file"] = str(folder / config.label.settings["file"])
     for file in config.input_files().values():
-        check_readable(file)
+        check_readable(file, "file of the campaign")
     return config.model_copy(update={"output": config.output or folder / "runs" / config.name})
 
 

@@ -20,11 +20,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import ase.io
 import numpy as np
 from ase import Atoms
 from ase.data import atomic_numbers
-from ase.io.extxyz import REV_PROPERTY_NAME_MAP, key_val_str_to_dict
+from ase.io.extxyz import REV_PROPERTY_NAME_MAP, key_val_str_to_dict, read_xyz
 from numpy.typing import NDArray
 
 from adaptntk.errors import InputError
@@ -101,24 +100,7 @@ def parse_frame(text: str, atoms: int) -> Atoms:
         entries = key_val_str_to_dict(comment)
         _check_entries(entries, comment)
     _check_rows(rows, str(entries.get("Properties", "species:S:1:pos:R:3")))
-    return ase.io.read(io.StringIO(text), index=0, format="extxyz", properties_parser=lambda _: entries)
-
-
-def check_readable(path: Path, kind: str = "structure file") -> None:
-    """Refuse what cannot be read as a file."""
-    try:
-        if not path.exists():
-            raise InputError(f"{path}: no such file")
-        if path.is_dir():
-            raise InputError(f"{path}: is a directory, not a {kind}")
-        if not path.is_file():
-            raise InputError(f"{path}: is no ordinary file; give a {kind}")
-        if path.stat().st_size == 0:
-            raise InputError(f"{path}: the file is empty")
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    return next(read_xyz(io.StringIO(text), index=0, properties_parser=lambda _: entries))
 
 
 def unreadable(path: Path, index: int, error: Exception) -> InputError:

@@ -22,9 +22,9 @@ from ase import Atoms
 from ase.formula import Formula
 from ase.io.trajectory import TrajectoryWriter
 
-from adaptntk.data.extxyz import COMPRESSED, FrameFile, check_readable, unpack, unreadable
+from adaptntk.data.extxyz import COMPRESSED, FrameFile, unpack, unreadable
 from adaptntk.errors import InputError
-from adaptntk.files import check_writable
+from adaptntk.files import check_readable, check_writable, parse_json
 
 EXTXYZ = (".xyz", ".extxyz")
 _STANDARD = {"numbers", "positions"}
@@ -50,7 +50,7 @@ class Reading:
 
 def open_frames(path: Path) -> Sequence[Atoms]:
     """The frames of a file; those of extxyz files are read when they are asked for, others all at once."""
-    check_readable(path)
+    check_readable(path, "structure file")
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     if plain.suffix.lower() in EXTXYZ:
         return FrameFile(path)
@@ -107,7 +107,7 @@ def _frames_of(path: Path, name: str) -> Iterator[Atoms]:
     if name == "jsonl":
         with path.open(encoding="utf-8") as file:
             for line in file:
-                yield _from_record(json.loads(line))
+                yield _from_record(parse_json(line))
         return
     if name == "db":
         # ase would make a table where there is none.
@@ -118,7 +118,8 @@ def _frames_of(path: Path, name: str) -> Iterator[Atoms]:
     for atoms in ase.io.iread(path, index=":", format=name, do_not_split_by_at_sign=True):
         for key, array in (atoms.info.pop(_OTHER_ARRAYS, {}) if name == "traj" else {}).items():
             atoms.set_array(key, np.asarray(array))
-        if not np.allclose([v for site in atoms.info.get("occupancy", {}).values() for v in site.values()], 1):
+        sites = atoms.info.get("occupancy", {}) if name == "cif" else {}
+        if not np.allclose([share for site in sites.values() for share in site.values()], 1):
             raise InputError("atoms share places (fractional occupancies)")
         yield atoms
 

@@ -300,11 +300,11 @@ def check_structure(atoms: Atoms, where: str) -> None:
 
 def _check_arrays(atoms: Atoms, where: str) -> None:
     """What ase and labelers take from a structure besides species and positions."""
-    count = len(atoms)
     for name, shapes in _ARRAYS.items():
-        values = atoms.arrays.get(name, np.zeros(count))
-        fits = values.shape[1:] in shapes or name not in atoms.arrays
-        if not fits or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+        values = atoms.arrays.get(name)
+        if values is None:
+            continue
+        if values.shape[1:] not in shapes or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
             raise InputError(f"{where}: {name} must be {_NUMBERS[shapes[0]]} for every atom; correct or remove it")
     if "masses" in atoms.arrays and not (atoms.arrays["masses"] > 0).all():
         raise InputError(f"{where}: masses must be positive; correct or remove them")

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration, VarianceCalibration, conformal_quantile
 from adaptntk.errors import InputError, MismatchError
-from adaptntk.files import parse_json, write_atomically
+from adaptntk.files import check_readable, parse_json, write_atomically
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, parameter_count, parameters_hash
 from adaptntk.models.registry import file_hash, load_potential
@@ -97,8 +97,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.Tensor]]:
     """The header as it was written; header and tensors of the present format, checked."""
-    if not path.is_file():
-        raise InputError(f"{path}: {'is no ordinary file; give a .ntk file' if path.exists() else 'no such file'}")
+    check_readable(path, ".ntk file")
     try:
         # First of all: no other code sees bytes that are not those that were written.
         checksum = verify_checksum(path)
