@@ -215,6 +215,18 @@ def write_json(path: str | Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
+def plain(value: Any) -> Any:
+    """As JSON has it: arrays are lists, and what is undefined or infinite is None."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, dict):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write text, atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))

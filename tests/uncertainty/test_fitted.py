@@ -125,6 +125,15 @@ def test_a_network_that_breaks_down_is_seen(name, fit_by_name, parts):
     assert np.isnan(entries[f"{name}_variance"])
 
 
+@pytest.mark.parametrize("name", ["ntk", "last_layer", "ensemble"])
+def test_what_a_network_breaks_down_on_is_refused_by_its_place(name, fit_by_name, parts):
+    broken = parts["test"][2].copy()
+    broken.positions[1] = broken.positions[0]
+    for ask in (fit_by_name(name).assess, fit_by_name(name).score):
+        with pytest.raises(InputError, match=r"pool.xyz, frame 1: .* NaN or infinite"):
+            ask([parts["test"][0], broken], name="pool.xyz")
+
+
 def test_a_coverage_out_of_reach_gives_no_bound(fitted, parts):
     scores = fitted.score(parts["pool"][:1])
     assert "forces_error_bound" in fitted.entries(scores, 0, 0.9)

@@ -24,7 +24,7 @@ from ase.io.trajectory import TrajectoryWriter
 
 from adaptntk.data.extxyz import COMPRESSED, FrameFile, unpack, unreadable
 from adaptntk.errors import InputError
-from adaptntk.files import check_readable, check_writable, parse_json
+from adaptntk.files import check_readable, check_writable, parse_json, plain
 
 EXTXYZ = (".xyz", ".extxyz")
 _STANDARD = {"numbers", "positions"}
@@ -221,7 +221,7 @@ def _write_json_lines(path: Path, opener: Opener, frames: Iterable[Atoms]) -> No
                 "numbers": atoms.numbers, "positions": atoms.positions, "cell": atoms.cell.array, "pbc": atoms.pbc,
                 "info": atoms.info, "arrays": others,
             }  # fmt: skip
-            file.write(json.dumps(_plain(record), allow_nan=False) + "\n")
+            file.write(json.dumps(plain(record), allow_nan=False) + "\n")
 
 
 def _from_record(record: dict[str, Any]) -> Atoms:
@@ -232,25 +232,12 @@ def _from_record(record: dict[str, Any]) -> Atoms:
     return atoms
 
 
-def _plain(value: Any) -> Any:
-    """As JSON has it; what is not a number is null."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    if isinstance(value, float):
-        return value if np.isfinite(value) else None
-    return value if value is None or isinstance(value, int | str) else str(value)
-
-
 def _write_table(path: Path, opener: Opener, frames: Iterable[Atoms]) -> None:
     """One row per structure: its number, its atoms, and every entry that is one number or word."""
     rows: list[dict[str, Any]] = []
     for number, atoms in enumerate(frames):
         rows.append({"structure": number, "formula": str(atoms.symbols), "atoms": len(atoms)})
-        single = {str(key): _plain(value) for key, value in atoms.info.items()}
+        single = {str(key): plain(value) for key, value in atoms.info.items()}
         rows[-1] |= {key: value for key, value in single.items() if not isinstance(value, dict | list)}
     columns = dict.fromkeys(key for row in rows for key in row)
     file: TextIO

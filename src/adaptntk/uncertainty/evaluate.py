@@ -14,6 +14,7 @@ from adaptntk.data.geometry import lone_counts
 from adaptntk.data.structures import Structures, check_labelled, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import size_powers
+from adaptntk.files import plain
 from adaptntk.models.protocol import check_species
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.fitted import Fitted
@@ -77,7 +78,7 @@ def evaluate(
         "atoms": structure_sizes(test),
         "beyond_calibration": None if scores.beyond is None else scores.beyond.astype(int),
     }
-    return Evaluation(_known(result), {key: _known(np.asarray(values).tolist()) for key, values in columns.items()})
+    return Evaluation(plain(result), {key: plain(np.asarray(values)) for key, values in columns.items()})
 
 
 def _forces(
@@ -121,15 +122,6 @@ def _coverages(ratios: Array, sigma: Array, errors: Array) -> dict[str, Any]:
 
 def _column(values: Array | None, length: int) -> Array:
     return np.full(length, np.nan) if values is None else values
-
-
-def _known(value: Any) -> Any:
-    """JSON has no NaN, and a cell without a number is empty: what is undefined becomes None."""
-    if isinstance(value, dict):
-        return {key: _known(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_known(entry) for entry in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _check_test(fitted: Fitted, test: Structures, name: str) -> tuple[list[int], list[str]]:

@@ -15,6 +15,7 @@ from adaptntk.core.ridge import fixed_ridge
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import NORMALISATIONS
 from adaptntk.files import shortened
+from adaptntk.uncertainty.file_header import damaged
 
 FORMAT = 4
 
@@ -35,7 +36,7 @@ def upgrade(path: Path, header: dict[str, Any], tensors: dict[str, Tensor]) -> C
         return step(header, tensors)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, ArithmeticError) as error:
         why = f"not what format {written} holds: {type(error).__name__} {shortened(error)}"
-        raise InputError(f"{path}: was changed or damaged ({why}); restore it from a copy, or fit again") from None
+        raise damaged(path, why) from None
 
 
 def _from_3(header: dict[str, Any], tensors: dict[str, Tensor]) -> Contents:
