@@ -93,6 +93,7 @@ def test_a_labeler_that_cannot_be_built_is_refused(spec, message):
         ("pass", "no output file"),
         (SCRIPT.replace("atoms.get_forces()", "atoms.positions += 1; atoms.get_forces()"), "changed the structure"),
         (SCRIPT.replace("atoms.get_forces()", "atoms.calc = None"), "has no REF_energy"),
+        (SCRIPT.replace("argv[2], atoms", "argv[2], [atoms, atoms]"), "holds 2 structures"),
     ],
 )
 def test_what_a_command_may_do_wrong(script, story, rattled, tmp_path):
@@ -102,6 +103,14 @@ def test_what_a_command_may_do_wrong(script, story, rattled, tmp_path):
     )
     with pytest.raises(LabelError, match=story):
         labeler.label(rattled[0])
+
+
+def test_a_command_may_say_what_it_likes_and_is_not_answered(rattled, tmp_path):
+    """Bytes that are no text do not cost the label, and who asks a question finds the end of the file."""
+    noise = "import sys; sys.stdout.buffer.write(bytes(range(256))); assert sys.stdin.read() == ''\n"
+    (tmp_path / "script.py").write_text(noise + SCRIPT)
+    command = f"{sys.executable} {tmp_path}/script.py {{input}} {{output}}"
+    assert np.isfinite(build_labeler(LabelerSpec("command", {"command": command})).label(rattled[0])[0])
 
 
 class Pair:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import ase.io
 import numpy as np
@@ -50,13 +51,18 @@ class CommandLabeler:
             given, result = Path(name) / "input.xyz", Path(name) / "output.xyz"
             ase.io.write(given, bare(atoms), format="extxyz")
             words = [word.format(input=given, output=result, folder=self.folder) for word in self.words]
-            finished = subprocess.run(words, capture_output=True, text=True, cwd=name, check=False)
+            # What a program says need not be text, and nobody is there to answer it.
+            how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "errors": "replace"}
+            finished = subprocess.run(words, cwd=name, check=False, **how)
             if finished.returncode != 0:
                 said = (finished.stderr.strip() or finished.stdout.strip()).splitlines()[-1:]
                 raise LabelError(f"the command ended with code {finished.returncode}: {' '.join(said) or 'no message'}")
             if not result.exists():
                 raise LabelError("the command wrote no output file")
-            (labelled,) = read_structures(result, *self.keys, own=True)
+            found = read_structures(result, *self.keys, own=True)
+            if len(found) != 1:
+                raise LabelError(f"the output of the command holds {len(found)} structures, not the one that was given")
+            (labelled,) = found
             # Plain keys are what a program has that writes the results of a calculator.
             energy = labelled.info.get(ENERGY, labelled.info.get("energy"))
             forces = labelled.arrays.get(FORCES, labelled.arrays.get("forces"))
