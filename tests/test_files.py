@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -274,3 +275,12 @@ def test_what_is_no_file_is_not_waited_for(tmp_path):
     with path.open("wb") as file:
         file.truncate(10**12)
     assert refused() == "1,000,000,000,000 bytes are far too many for such a file"
+
+
+def test_who_only_looks_keeps_nobody_out(tmp_path):
+    """A campaign is not refused because somebody asks for its status at that moment."""
+    looking = os.open(tmp_path / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    threading.Timer(0.1, os.close, [looking]).start()
+    with locked(tmp_path):
+        pass

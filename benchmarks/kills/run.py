@@ -1,5 +1,6 @@
 """``python -m benchmarks kills``: is anything lost, paid twice or different when a campaign is killed?"""
 
+import itertools
 import os
 import shutil
 import signal
@@ -22,8 +23,8 @@ from benchmarks.settings import Kills
 # How a campaign is ended: the driver alone, the driver with all its processes, or by signals to the whole group.
 KINDS = ("driver", "driver and children", "SIGINT", "SIGTERM")
 EXECUTORS = ("serial", "serial", "local")
-# Seconds after which it is ended at the latest, once it is at work; some are ended while they start up.
-LONGEST = 5.0
+# It is ended within this share of the time that it takes undisturbed, once it is at work; some while they start up.
+SHARE = 0.5
 EARLY = 0.1
 # Seconds within which a signal ends it.
 LONGEST_LEAVE = 15.0
@@ -51,17 +52,19 @@ def run(settings: Kills) -> str:
     """
     folder = make_folder(settings.output)
     began, rng, tally = time.monotonic(), np.random.default_rng(settings.seed), Tally()
+    numbers = itertools.count()
     work = folder / "campaigns"
     require(not work.exists(), f"{work}: was left by another run; remove it, or choose another output")
     work.mkdir()
     whole = Patient(work / "whole")
     whole.prepare()
+    started = time.monotonic()
     _finish(whole, "serial")
-    expected = whole.outcome()
+    longest, expected = SHARE * (time.monotonic() - started), whole.outcome()
     while sum(tally.kills.values()) < settings.count:
-        patient = Patient(work / f"{tally.campaigns:03d}")
+        patient = Patient(work / f"{next(numbers):03d}")
         patient.prepare()
-        _treat(patient, expected, settings.count, rng, tally)
+        _treat(patient, expected, longest, settings.count, rng, tally)
         if not tally.faults:
             shutil.rmtree(patient.folder)
     if not tally.faults:
@@ -70,12 +73,14 @@ def run(settings: Kills) -> str:
     return _shown(tally, settings, folder)
 
 
-def _treat(patient: Patient, expected: dict[str, Any], count: int, rng: np.random.Generator, tally: Tally) -> None:
+def _treat(
+    patient: Patient, expected: dict[str, Any], longest: float, count: int, rng: np.random.Generator, tally: Tally
+) -> None:
     """One campaign: ended and resumed until it is complete, and judged."""
     repaid = 0
     while True:
         executor, kind = EXECUTORS[int(rng.integers(len(EXECUTORS)))], KINDS[int(rng.integers(len(KINDS)))]
-        early, moment = rng.random() < EARLY, float(rng.uniform(0.0, LONGEST))
+        early, moment = rng.random() < EARLY, float(rng.uniform(0.0, longest))
         if sum(tally.kills.values()) >= count:
             _finish(patient, executor)
             break
@@ -84,7 +89,7 @@ def _treat(patient: Patient, expected: dict[str, Any], count: int, rng: np.rando
         if not early:
             patient.wait_for(patient.at_work)
         try:
-            patient.process.wait(timeout=moment / 3 if early else moment)
+            patient.process.wait(timeout=moment / 5 if early else moment)
         except subprocess.TimeoutExpired:
             stage = patient.stage()
             repaid += _end(patient, kind, tally)

@@ -24,6 +24,8 @@ Record = TypeVar("Record")
 
 
 LOCK = ".lock"
+# Seconds: who only looks whether somebody works in a folder holds its lock for a moment, too.
+LONGEST_LOOK = 0.5
 # A file that is being written lives in a hidden folder of its own, under its final name: no pattern finds it there.
 _WORKPLACE = ".adaptntk-tmp-"
 # No text of ours comes near; a larger one is somebody else's, and is not worth the memory.
@@ -152,7 +154,7 @@ def locked(folder: str | Path, wait: bool = False, name: str = LOCK) -> Iterator
     path = make_folder(folder)
     lock = _lock(path / name)
     try:
-        held = lock.acquire(blocking=wait)
+        held = lock.acquire(timeout=-1 if wait else LONGEST_LOOK)
     except Timeout:
         raise InputError(f"{folder}: another process is working there; wait for it or stop it") from None
     except OSError as error:
