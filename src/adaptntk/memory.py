@@ -27,3 +27,8 @@ def keep_freed_memory() -> None:
         return
     mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
     mallopt(_TRIM_THRESHOLD, GIBIBYTE)
+
+
+def size_of(size: float) -> str:
+    """Bytes in GiB, to two decimals: less than that does not matter to anybody."""
+    return f"{size / GIBIBYTE:.2f} GiB" if size >= GIBIBYTE / 100 else "less than 0.01 GiB"

@@ -1,4 +1,4 @@
-"""How long work reports its progress without knowing who watches, and how times are told."""
+"""How long work reports its progress without knowing who watches, and how times and numbers are told."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -39,3 +39,8 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, left = divmod(minutes, 60)
     return f"{hours:,} h {left} min" if hours else f"{minutes} min {rest} s"
+
+
+def counted(count: int, what: str) -> str:
+    """``1 round``, ``2,000 rounds``."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

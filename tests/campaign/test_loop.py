@@ -105,7 +105,7 @@ def test_a_finished_run_is_resumed_at_no_cost_and_can_be_extended(reference, tmp
     run = first_rounds(reference, tmp_path, 2)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
     _, verdict = run_campaign(write_config(tmp_path, stop={"rounds": 1}), resume=True)
-    assert verdict.text == "all 1 rounds are done"
+    assert verdict.text == "the planned round is done"
     with pytest.raises(InputError, match="go on with --resume"):
         run_campaign(tmp_path / "campaign.yaml")
     run_campaign(tmp_path / "campaign.yaml", resume=True)

@@ -70,6 +70,7 @@ POOL = {"start": {"molecule": None, "labelled": "known.xyz"}, "explore": {"pool"
         ({"label": {"kind": "dataset", "settings": {"file": 5}}}, "settings: {file: labelled.xyz}"),
         ({"label": {"kind": "ase", "settings": {"calculator": 5}}}, "the labeler ase cannot be built"),
         ({"label": {"settings": {"metod": "x"}}}, "the labeler tblite cannot be built: .*metod"),
+        ({"label": {"folder": "nowhere"}}, "label.folder .*nowhere: no such folder"),
         ({"label": {"kind": "nowhere.Labeler"}}, "nowhere.Labeler: cannot be imported"),
     ],
 )  # fmt: skip

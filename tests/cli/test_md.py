@@ -1,6 +1,7 @@
 """``adaptntk md`` as a user runs it."""
 
 import itertools
+import re
 
 import ase.io
 import numpy as np
@@ -44,7 +45,9 @@ def test_trajectories_candidates_and_reasons(ntk_file, starts, fitted, tmp_path)
     # What the model says is there, but not as a label.
     assert all(ENERGY not in f.info and FORCES not in f.arrays and "energy" in f.info for f in frames)
     candidates = read_structures(pool)
-    assert f"{len(candidates)} candidates" in result.output
+    told = re.search(rf"{len(candidates)} candidates \((\d+) frames: (.*)\)", result.output)
+    assert int(told[1]) == len(frames) == sum(int(part.split()[0]) for part in told[2].split(", "))
+    assert "lost (beyond 10 times the alarm)" in told[2]
     threshold = fitted.calibration.variance_threshold(0.9)
     assert 0 < len(candidates) < len(frames)
     assert all(threshold < frame.info["ntk_variance"] <= 10 * threshold for frame in candidates)

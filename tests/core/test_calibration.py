@@ -84,7 +84,7 @@ def test_a_sigma_that_is_the_same_for_all_is_said():
     ]
     assert not Calibration.fit(u, following, following, rng()).notes()
     (energy,) = Calibration.fit(u, following, following[::-1] + 0.5, rng()).notes()
-    assert energy.endswith("energy_uncertainty is the same for all per atom")
+    assert energy.endswith("energy_uncertainty is the same per atom for all")
 
 
 @pytest.mark.parametrize("offset", [0.0, 5.0, -300.0])

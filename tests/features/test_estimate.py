@@ -57,3 +57,4 @@ def test_in_words():
     assert str(Estimate(1000, 10**6, 125.0, 2**30, "")) == (
         "1,000 structures x 1,000,000 parameters: about 2 min 5 s, 1.00 GiB"
     )
+    assert str(Estimate(9, 788, 0.037, 2**20, "")).endswith("about 37 ms, less than 0.01 GiB")

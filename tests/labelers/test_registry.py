@@ -113,6 +113,12 @@ def test_a_command_may_say_what_it_likes_and_is_not_answered(rattled, tmp_path):
     assert np.isfinite(build_labeler(LabelerSpec("command", {"command": command})).label(rattled[0])[0])
 
 
+def test_a_script_that_is_not_there_is_named(rattled, tmp_path):
+    spec = LabelerSpec("command", {"command": f"{sys.executable} lable.py {{input}} {{output}}"}, folder=str(tmp_path))
+    with pytest.raises(LabelError, match=f"there is no lable.py in {tmp_path}"):
+        build_labeler(spec).label(rattled[0])
+
+
 class Pair:
     """A labeler of a user, by its dotted name: a harmonic bond between the first two atoms."""
 

@@ -100,6 +100,8 @@ def test_every_verb_says_so(ntk_file, fitted, strange, parts, tmp_path):
     assert "3 of 8 candidates lie beyond what was calibrated" in output
     assert "2 of the 2 picks lie there: their sigma is extrapolated" in output
     assert all(atoms.info["beyond_calibration"] for atoms in ase.io.read(tmp_path / "batch.xyz", ":"))
+    output = run("select", ntk_file, tmp_path / "strange.xyz", "-n", 1, "-o", tmp_path / "batch.xyz")
+    assert "1 of the 1 picks lies there: its sigma is extrapolated" in output
 
     write_structures(tmp_path / "known.xyz", parts["valid"])
     output = run("score", ntk_file, tmp_path / "known.xyz", "-o", tmp_path / "scored.xyz")

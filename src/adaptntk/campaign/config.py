@@ -197,7 +197,7 @@ class Label(Section):
     """Who computes energies and forces."""
 
     kind: Annotated[str, AfterValidator(check_kind)] = Field(
-        "tblite", description="Also a class of yours, as package.module.Name.", examples=list(LABELERS)
+        "tblite", description="The labeler, or a class of yours as package.module.Name.", examples=list(LABELERS)
     )
     settings: dict[str, Any] = Field(default_factory=dict, description="Its keyword arguments.")
     time_limit: Number = Field(3600.0, gt=0, description="Seconds after which a calculation is ended.")

@@ -119,12 +119,13 @@ def _unusable(content: Any) -> str | None:
 
 
 def _explain(error: Any) -> str:
-    where = ".".join(shortened(part) for part in error["loc"]) or "campaign"
+    where = ".".join(shortened(part) for part in error["loc"])
     said = {"extra_forbidden": "there is no such field", "missing": "is missing"}
     given = error.get("input")
     # A whole section tells nothing; a value tells what was misunderstood.
     shown = "" if error["type"] == "value_error" or isinstance(given, dict) else f" (it is {shortened(repr(given))})"
-    return f"{where}: {said.get(error['type']) or error['msg'].removeprefix('Value error, ') + shown}"
+    text = said.get(error["type"]) or error["msg"].removeprefix("Value error, ") + shown
+    return f"{where}: {text}" if where else text  # what concerns several sections names them itself
 
 
 def template() -> str:
@@ -147,10 +148,13 @@ def template() -> str:
 
 def _line(name: str, value: Any, field: FieldInfo) -> str:
     value = str(value) if isinstance(value, Path) else value
-    shown = yaml.safe_dump(value, default_flow_style=True).split("\n")[0].removesuffix("...").strip()
     choices = _choices(field.annotation) or [str(example) for example in field.examples or ()]
     known = f" One of {', '.join(choices)}." if choices else ""
-    return f"{name}: {shown}  # {field.description}{known}"
+    return f"{name}: {_shown(value)}  # {field.description}{known}"
+
+
+def _shown(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).split("\n")[0].removesuffix("...").strip()
 
 
 def _choices(annotation: Any) -> list[str]:
@@ -167,7 +171,9 @@ def _labeler_settings() -> list[str]:
     lines = []
     for kind, place in LABELERS.items():
         found = inspect.signature(import_name(place)).parameters.values()
-        words = [p.name if p.default is p.empty else f"{p.name}: {p.default}" for p in found if p.name != "folder"]
+        words = [
+            p.name if p.default is p.empty else f"{p.name}: {_shown(p.default)}" for p in found if p.name != "folder"
+        ]
         lines.append(f"{kind}: {{{', '.join(words)}}}")
     return lines
 

@@ -30,7 +30,8 @@ from adaptntk.errors import InputError, require
 from adaptntk.execution import check_executor
 from adaptntk.labelers.process import Request, check_spec, label_structure
 from adaptntk.labelers.record import Role, read_label
-from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE
+from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE, size_of
+from adaptntk.progress import counted, duration
 
 # Parameters of the networks of the presets: so many, and so many more for each element.
 PARAMETERS = {"paper": (461_968, 87_424), "small": (12_064, 1_216), "tiny": (536, 84)}
@@ -62,6 +63,7 @@ def check_campaign(config: Campaign) -> tuple[Inputs, list[str]]:
     _check_elements(config, found)
     counts, features = _check_counts(config, found), _check_features(config, found)
     check_place(config)
+    require(config.label.folder.is_dir(), f"label.folder {config.label.folder}: no such folder")
     check_spec(config.label.spec)
     where = config.execution
     place = f"device {where.device}, executor {where.executor}, run directory {config.output}"
@@ -108,7 +110,7 @@ def label_once(config: Campaign, found: Inputs) -> str:
             raise InputError(f"the labeler {spec.kind} failed ({why}); mend it, or skip this with --no-label")
         labelled, record = read_label(request.label_file)
     largest = np.linalg.norm(labelled.arrays[FORCES], axis=1).max()
-    text = f"one label, not kept, by {spec.kind} in {record.label_seconds:.2g} s: {record.energy:.6g} eV"
+    text = f"one label, not kept, by {spec.kind} in {duration(record.label_seconds or 0.0)}: {record.energy:.6g} eV"
     text += f", forces up to {largest:.2g} eV/Å"
     if has_labels(atoms):
         energy = abs(atoms.info[ENERGY] - record.energy) / len(atoms)
@@ -171,7 +173,7 @@ def _check_counts(config: Campaign, found: Inputs) -> str:
         _check_oracle(config, found, bought)
     most = min(bought + each * stop.rounds, stop.labels or MANY)
     given = f" ({len(found.given)} are given)" if found.given else ""
-    text = f"{bought} labels to begin with{given}, then {each} in each of up to {stop.rounds} rounds"
+    text = f"{bought} labels to begin with{given}, then {each} in each of up to {counted(stop.rounds, 'round')}"
     return f"{text}, by {config.label.kind}; at most {most:,} in all"
 
 
@@ -204,7 +206,7 @@ def _check_features(config: Campaign, found: Inputs) -> str:
     candidates = len(found.pool) or runs * (explore.steps // explore.interval + 1)
     memory = (training + candidates) * row / GIBIBYTE
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIBIBYTE
-    text = f"features of {training:,} training structures and {candidates:,} candidates: {memory:.2g} GiB"
+    text = f"features of {training:,} training structures and {candidates:,} candidates: {size_of(memory * GIBIBYTE)}"
     cure = "take a smaller uncertainty.sketch_dim" if not exact else "take uncertainty.sketch: gaussian"
     require(training * row <= DEFAULT_BUDGET and memory < 0.8 * free, f"{text} is more than can be held; {cure}")
     size = "no sketch" if exact else f"sketch {settings.sketch} of {settings.sketch_dim}"

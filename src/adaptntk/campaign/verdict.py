@@ -45,7 +45,8 @@ def rounds(config: Campaign, last: RoundSummary) -> str | None:
     if last.round < config.stop.rounds:
         return None
     missed = "" if config.stop.force_rmse is None else "; the target was not reached"
-    return f"all {config.stop.rounds} rounds are done{missed}"
+    planned = config.stop.rounds
+    return ("the planned round is done" if planned == 1 else f"all {planned} rounds are done") + missed
 
 
 # Each reason to stop with a headline for the report, and a function that says why in a sentence, or None. The target

@@ -175,7 +175,7 @@ class Calibration:
             if sigma[-1] <= (1 + CONSTANT) * sigma[0]:
                 found.append(
                     f"the score says nothing about the {name} error on the calibration set: {key}_uncertainty is the "
-                    f"same for all{' per atom' if name == 'energy' and self.energy_power == 1 else ''}"
+                    f"same{' per atom' if name == 'energy' and self.energy_power == 1 else ''} for all"
                 )
         return found
 

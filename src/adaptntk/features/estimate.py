@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from adaptntk.errors import InputError
-from adaptntk.memory import GIBIBYTE
+from adaptntk.memory import GIBIBYTE, size_of
 from adaptntk.progress import duration
 
 
@@ -24,7 +24,7 @@ class Estimate:
 
     def __str__(self) -> str:
         size = f"{self.structures:,} structures x {self.parameters:,} parameters"
-        return f"{size}: about {duration(self.seconds)}, {self.memory / GIBIBYTE:.2f} GiB"
+        return f"{size}: about {duration(self.seconds)}, {size_of(self.memory)}"
 
     def check(self, memory_budget: int) -> None:
         """Refuse work that needs more memory than allowed, before it starts."""

@@ -15,6 +15,9 @@ from adaptntk.data.structures import ENERGY, FORCES, bare, read_structures, stru
 from adaptntk.errors import InputError, require
 from adaptntk.labelers.labeler import Array, LabelError
 
+# Words of a command that end so are files, most likely of the user; those of a container exist in there alone.
+SCRIPTS = (".py", ".sh")
+
 
 class CommandLabeler:
     """A user's own program: it reads one structure as extxyz and writes it with energy and forces as extxyz.
@@ -56,7 +59,9 @@ class CommandLabeler:
             finished = subprocess.run(words, cwd=name, check=False, **how)
             if finished.returncode != 0:
                 said = (finished.stderr.strip() or finished.stdout.strip()).splitlines()[-1:]
-                raise LabelError(f"the command ended with code {finished.returncode}: {' '.join(said) or 'no message'}")
+                text = f"the command ended with code {finished.returncode}: {' '.join(said) or 'no message'}"
+                missing = [word for word in words if word.endswith(SCRIPTS) and not Path(word).exists()]
+                raise LabelError(text + "".join(f"; there is no {word} in {self.folder}" for word in missing))
             if not result.exists():
                 raise LabelError("the command wrote no output file")
             found = read_structures(result, *self.keys, own=True)

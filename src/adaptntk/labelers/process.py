@@ -23,7 +23,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
-from adaptntk.errors import InputError, require
+from adaptntk.errors import AdaptNTKError, InputError, require
 from adaptntk.execution import deaf
 from adaptntk.files import locked, make_folder
 from adaptntk.labelers.labeler import Labeler, LabelerSpec, check_geometry, check_label
@@ -197,7 +197,8 @@ def _label_and_write(request: Request, labelers: dict[str, Labeler]) -> str | No
             try:
                 labelled = _label(request, labelers)
             except Exception as error:  # whatever a calculator raises is the story of this label
-                return " ".join(f"{type(error).__name__}: {error}".split())[:2000]
+                kind = "" if isinstance(error, AdaptNTKError) else f"{type(error).__name__}: "  # ours speak plainly
+                return " ".join(f"{kind}{error}".split())[:2000]
         write_label(request.label_file, labelled)
         return None
 

@@ -142,6 +142,11 @@ class Sifted:
     taken: list[Atoms]
     dropped: dict[str, int]
 
+    def with_lost(self, count: int, multiple: float) -> "Sifted":
+        """Count those as well that `Watch.not_lost` left out before."""
+        reason = f"lost (beyond {multiple:g} times the alarm)"
+        return replace(self, dropped=self.dropped | ({reason: count} if count else {}))
+
     def __str__(self) -> str:
         """For instance ``88 frames: 80 taken, 5 labelled already, 3 too near to another (0.05 Å)``."""
         count = len(self.taken) + sum(self.dropped.values())

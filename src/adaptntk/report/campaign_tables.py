@@ -170,7 +170,10 @@ def remarks_table(run: RunSnapshot) -> Table:
     """Where the uncertainty was an extrapolation, or said nothing."""
     told = [(entry.number, (*entry.explored.remarks, *(entry.summary.remarks if entry.summary else ())))
             for entry in run.rounds]  # fmt: skip
-    return Table(("round", "remark"), tuple((str(number), text) for number, texts in told for text in texts))
+    # The model that explored and the one that was trained then often say the same.
+    return Table(
+        ("round", "remark"), tuple((str(number), text) for number, texts in told for text in dict.fromkeys(texts))
+    )
 
 
 def number(value: float | None, form: str) -> str:

@@ -99,7 +99,7 @@ def scatter_panel(
     text = "Spearman undefined" if spearman is None else f"Spearman {spearman:.2f}"
     if below:
         axes.plot([], [], "v", color=POINTS, markersize=4, label=f"{below} below the axis")
-    legend(axes, text, "lower right")
+    legend(axes, text, "upper left")
     plain_log_ticks(axes.xaxis, axes.yaxis)
 
 

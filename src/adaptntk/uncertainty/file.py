@@ -77,7 +77,7 @@ def load_fitted(
     """
     path = Path(path)
     if trust and model is None:
-        raise InputError(f"{path}: name the model that you trust with --model FILE; the file names another as it likes")
+        raise InputError(f"{path}: --trust-model needs --model FILE: name the model that you trust yourself")
     _, about, tensors = _read(path)
     networks = _networks(path, about, None if model is None else str(model), device, potential, trust)
     held = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}

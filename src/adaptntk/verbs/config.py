@@ -48,7 +48,7 @@ def schema(settings: TextSettings, show: Show) -> TextReport:
 
 
 class CheckSettings(CampaignFile):
-    no_label: bool = option("Compute no label: what it costs is too much to try.", False)
+    no_label: bool = option("Compute no label, where one is too expensive for a test.", False)
 
 
 @verb(CheckSettings)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptntk.progress import Show
+from adaptntk.progress import Show, counted
 from adaptntk.verbs.settings import argument, option, verb
 from adaptntk.verbs.shared import FittedFile, Seed
 
@@ -23,15 +23,15 @@ class SimulationSettings(FittedFile, Seed):
     timestep: float = option("fs.", 0.5)
     friction: float = option("Of the thermostat, 1/fs.", 0.01)
     every: int = option("Steps between observations: uncertainty, rules, a frame.", 10)
-    coverage: float = option("End a run whose score so large a part of the calibration structures stays below.", 0.99)
+    coverage: float = option("A frame alarms whose score is above that of this share of calibration structures.", 0.99)
     max_error: float | None = option(
-        "End a run instead when the bound of its force error at --coverage passes this, eV/Å.", None
+        "A frame alarms instead when the bound of its force error at --coverage passes this, eV/Å.", None
     )
     patience: int = option("Alarms until a run ends.", 5)
     lost: float = option("A score beyond this multiple of the alarm ends a run at once, and is no candidate.", 2.0)
     keep_going: bool = option("End a run only when it breaks down.", False)
     candidates: Path | None = option("Also write the frames worth a label: uncertain, sound, no two alike.", None)
-    min_distance: float = option("Smallest difference of two candidates, Å.", 0.05)
+    min_distance: float = option("How far atoms moved, at least, between two candidates, Å.", 0.05)
 
 
 class SimulationReport(NamedTuple):
@@ -53,7 +53,7 @@ class SimulationReport(NamedTuple):
         yield from self.remarks
         if self.candidates is not None:
             count = len(self.candidates.taken)
-            yield f"{count:,} candidates" + ("" if count else ": none written") + f" ({self.candidates})"
+            yield counted(count, "candidate") + ("" if count else ": none written") + f" ({self.candidates})"
         if any(run.frames for run in self.trajectories):
             found = self.candidates is not None and bool(self.candidates.taken)
             yield f"wrote {self.settings.output}" + (f" and {self.settings.candidates}" if found else "")
@@ -101,6 +101,7 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     known = {*fitted.train_hashes, *fitted.calibration_hashes}
     within_reach = watch.not_lost(frames.values(), fitted.calibration, fitted.variance_key)
     found = sift(within_reach, threshold, known, settings.min_distance, fitted.variance_key)
+    found = found.with_lost(len(frames) - len(within_reach), settings.lost)
     if found.taken:
         write_structures(settings.candidates, found.taken)
     return SimulationReport(settings, jobs, trajectories, found, told)

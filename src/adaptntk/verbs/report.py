@@ -19,7 +19,8 @@ class PageReport(NamedTuple):
     path: Path
 
     def lines(self) -> Iterable[str]:
-        yield f"wrote {self.path} ({self.path.stat().st_size / 1e6:.1f} MB)"
+        size = self.path.stat().st_size
+        yield f"wrote {self.path} ({size / 1e6:.1f} MB)" if size >= 1e5 else f"wrote {self.path} ({size / 1e3:.0f} kB)"
 
 
 @verb(ReportSettings)

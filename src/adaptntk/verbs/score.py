@@ -50,8 +50,9 @@ class ScoreReport(NamedTuple):
 def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     """Write the structures with what the model says of them, and its uncertainty.
 
-    Each frame gets predicted_energy (eV), ntk_variance (the raw score U), forces_uncertainty (eV/Å), energy_uncertainty
-    (eV) and forces_error_bound (eV/Å) in its comment line, and predicted_forces (eV/Å) beside its positions.
+    Each frame gets predicted_energy (eV), ntk_variance (the raw score U), forces_uncertainty and forces_error_bound
+    (eV/Å), energy_uncertainty and energy_error_bound (eV) and beyond_calibration in its comment line, lone_atoms where
+    atoms have no neighbours, and predicted_forces (eV/Å) beside its positions.
     """
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.formats import check_output

@@ -66,14 +66,15 @@ class SelectReport(NamedTuple):
         yield f"picked {len(scores)} of {pool_size - self.excluded:,} candidates{known}"
         yield f"U at the time of picking: {scores[0]:.4g} (first) .. {scores[-1]:.4g} (last)"
         if self.smallest_gap is not None and self.sketch_error is not None:
-            verdict = "corollary not triggered, exact scores may choose between equals differently"
+            verdict = "exact scores may choose otherwise between near equals"
             if self.smallest_gap > self.sketch_error:
                 verdict = "exact scores should give the same batch"
             yield f"smallest decision gap {self.smallest_gap:.2g}, sketch error {self.sketch_error:.2g}: {verdict}"
         yield from self.remarks
         beyond = 0 if self.scores.beyond is None else int(self.scores.beyond[self.selection.indices].sum())
         if beyond:  # it is their job to be uncertain, but somebody may believe their sigma
-            yield f"{beyond:,} of the {len(scores):,} picks lie there: their sigma is extrapolated"
+            lies, whose = ("lies", "its") if beyond == 1 else ("lie", "their")
+            yield f"{beyond:,} of the {len(scores):,} picks {lies} there: {whose} sigma is extrapolated"
         yield size_line(self.correlation_with_size)
         if self.sketch_overlap is not None:
             yield f"batches of the sketch's two halves overlap by {self.sketch_overlap:.2f} (Jaccard)"
@@ -162,10 +163,9 @@ def _constraints(settings: SelectSettings, fitted: "Fitted", pool: "Sequence[Ato
     excluded = fitted.excluded(pool, [structure_hash(atoms) for atoms in frames])
     left = len(pool) - sum(excluded)
     if settings.count > 0 and left < settings.count:
-        raise InputError(
-            f"{settings.pool}: {settings.count} structures asked for, but only {left} of {len(pool)} are candidates "
-            "(the others are labelled already)"
-        )
+        others = "; the others are labelled already" if left < len(pool) else ""
+        found = f"only {left} of {len(pool)} are candidates{others}"
+        raise InputError(f"{settings.pool}: {settings.count} structures asked for, but {found}")
     groups: list[str] = []
     key, limit = settings.per_group_max or (None, None)
     for index, atoms in enumerate(pool if key is not None else ()):

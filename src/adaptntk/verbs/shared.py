@@ -51,7 +51,7 @@ class BatchSize(Settings):
 
 
 class Coverage(Settings):
-    coverage: float = option("Probability stated for forces_error_bound.", 0.9)
+    coverage: float = option("Probability stated for forces_error_bound and energy_error_bound.", 0.9)
 
 
 class Store(Settings):

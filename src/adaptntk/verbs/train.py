@@ -87,11 +87,11 @@ def _log_epochs() -> "Callable[[EpochReport], None]":
 
 def epoch_line(report: "EpochReport", seconds: float) -> str:
     """How an epoch went; with so many seconds for each of the others, how long it will take."""
-    errors = report.validation
+    errors, left = report.validation, report.epochs - report.epoch
     return (
         f"epoch {report.epoch:4d}/{report.epochs}  loss {report.train_loss:.5f}  validation: "
         f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom  "
-        f"{duration(report.seconds)} per epoch, {duration(seconds * (report.epochs - report.epoch))} left"
+        f"{duration(report.seconds)} per epoch" + (f", {duration(seconds * left)} left" if left else "")
     )
 
 

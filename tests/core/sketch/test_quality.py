@@ -50,6 +50,12 @@ def test_halves_estimate_the_error_of_the_whole():
     assert estimated.rank_correlation < measured.rank_correlation
 
 
+def test_no_larger_sketch_is_advised_than_one_that_suffices():
+    train, queries, exact, lam = sketched_problem(64)
+    advice = theory.advice_from_exact(Posterior.fit(train, lam).variance(queries), exact, lam, 64)
+    assert advice.dim_for(1.01 * advice.error) == 64
+
+
 def test_advice_is_kept_by_a_sketch_of_that_size():
     """The p that the advice names really brings the error down to about what was asked for."""
     train, queries, exact, lam = sketched_problem(256)

@@ -23,6 +23,7 @@ from adaptntk.data.structures import bare, read_structures, structure_hash, writ
 from adaptntk.labelers.record import RecordFile
 from adaptntk.md.dynamics import run_md
 from adaptntk.md.exploration import Sifted, score_of, sift
+from adaptntk.progress import counted
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def explore(driver: Driver, here: RoundDirectory) -> np.ndarray | None:
 
 
 def _tell_lost(number: int, met: int, beyond: int) -> None:
-    text = f"round {number}: only {met} different frames were met before the model was lost"
+    text = f"round {number}: the model was lost after {counted(met, 'different frame')}"
     log.warning("%s; %d of the least uncertain beyond may be learnt from, none is drawn at random", text, beyond)
 
 
@@ -74,9 +75,7 @@ def not_lost(
 ) -> Sifted:
     """New frames that the model met before it was lost; what became of the others."""
     within = config.watch.not_lost(frames, calibration)
-    found, lost = sift(within, None, known, config.min_distance), len(frames) - len(within)
-    reason = f"lost (beyond {config.lost:g} times the alarm)"
-    return replace(found, dropped=found.dropped | ({reason: lost} if lost else {}))
+    return sift(within, None, known, config.min_distance).with_lost(len(frames) - len(within), config.lost)
 
 
 def least_lost(

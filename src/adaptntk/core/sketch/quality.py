@@ -45,8 +45,9 @@ class SketchAdvice:
     reference: str
 
     def dim_for(self, eps: float) -> int:
-        """The p at which the largest error would be ``eps``: it falls as ``1/sqrt(p)``. A multiple of 128."""
-        return max(128, 128 * math.ceil(self.dim * (self.error / eps) ** 2 / 128))
+        """The p for a largest error of ``eps``: it falls as ``1/sqrt(p)``. A multiple of 128, or the p there is."""
+        needed = max(128, 128 * math.ceil(self.dim * (self.error / eps) ** 2 / 128))
+        return needed if self.error > eps else min(needed, self.dim)
 
 
 def advice_from_exact(sketched: Tensor, exact: Tensor, lam: float, dim: int) -> SketchAdvice:

@@ -21,7 +21,7 @@ from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph
 from adaptntk.models.mace.pickling import network_bytes
 from adaptntk.models.mace.twin import unknown_layers
 from adaptntk.models.protocol import Capabilities, Potential, Predictions, SinglePoint, check_dropout_rate, weights_hash
-from adaptntk.progress import Progress, silent
+from adaptntk.progress import Progress, counted, silent
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,9 @@ class MACEPotential(Trainable):
         self._element_index = {number: index for index, number in enumerate(self.atomic_numbers)}
         self._species = frozenset(self.atomic_numbers)
         self.cutoff: float = float(module.r_max)
-        self.description = f"{type(module).__name__}, {len(self.atomic_numbers)} elements, cutoff {self.cutoff} Å"
+        self.description = (
+            f"{type(module).__name__}, {counted(len(self.atomic_numbers), 'element')}, cutoff {self.cutoff} Å"
+        )
         # A model that went through MACECalculator has every gradient switched off. Where only some are off, somebody
         # froze them on purpose, and they are no trainable parameters.
         if not any(parameter.requires_grad for parameter in module.parameters()):
