@@ -95,7 +95,7 @@ def test_runs_are_compared_on_common_test_structures(run_folder, other_folder, t
 
 
 def test_what_lies_beyond_the_calibration_is_told(page, run_folder, tmp_path):
-    assert "Beyond what is known" not in page
+    assert "Where the uncertainty says little" not in page
     copy = Path(shutil.copytree(run_folder, tmp_path / "run"))
     told = {
         "explored": "7 of 90 frames lie beyond what was calibrated",
@@ -105,7 +105,7 @@ def test_what_lies_beyond_the_calibration_is_told(page, run_folder, tmp_path):
         path = copy / "rounds" / "01" / f"{name}.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"remarks": [text]}))
     text = campaign_page(read_run(copy))
-    assert "Beyond what is known" in text
+    assert "Where the uncertainty says little" in text
     assert told["explored"] in text
     assert "hold-out structures lie &lt;there&gt;" in text
 

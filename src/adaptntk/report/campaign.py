@@ -92,7 +92,7 @@ def facts(run: RunSnapshot) -> list[Fact]:
     if run.summaries:
         last = run.summaries[-1]
         force = tables.milli(last.errors.force_rmse)
-        energy = tables.milli(last.errors.energy_mae_per_atom, "{:.2f}")
+        energy = tables.milli(last.errors.energy_mae_per_atom)
         low, high = tables.milli(last.errors.force_rmse_low), tables.milli(last.errors.force_rmse_high)
         remark = f"hold-out; {low} .. {high} meV/Å (each bound with {last.confidence:.0%} confidence)"
     if len(run.summaries) > 1:

@@ -83,6 +83,8 @@ def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     if low <= 0 or high < 2 * low:
         if which == "y":
             axes.set_ylim(0, 1.1 * high)
+        else:
+            whole_ticks(axis)  # labels are counted
         return
     axes.set(**{f"{which}scale": "log", f"{which}lim": (low / 1.15, high * 1.15)})
     plain_log_ticks(axis)

@@ -40,7 +40,7 @@ COLUMNS: dict[str, Callable[[RoundSummary], str]] = {
     "failed": lambda done: f"{done.labels.quarantined:,}",
     "force RMSE (meV/Å)": lambda done: force_error(done.errors),
     "99th percentile (meV/Å)": lambda done: milli(done.errors.force_rmse_p99),
-    "energy MAE (meV/atom)": lambda done: milli(done.errors.energy_mae_per_atom, "{:.2f}"),
+    "energy MAE (meV/atom)": lambda done: milli(done.errors.energy_mae_per_atom),
     "Spearman": lambda done: number(done.spearman, "{:.2f}"),
     "information per label": lambda done: number(done.information_per_label, "{:.2f}"),
 }
@@ -109,7 +109,7 @@ def runs_table(runs: Sequence[RunSnapshot], names: Sequence[str]) -> Table:
         if run.summaries:
             last = run.summaries[-1]
             errors = last.test if tested and last.test is not None else last.errors
-            reached = (f"{last.labels_spent:,}", force_error(errors), milli(errors.energy_mae_per_atom, "{:.2f}"))
+            reached = (f"{last.labels_spent:,}", force_error(errors), milli(errors.energy_mae_per_atom))
         verdict = "not stopped yet" if run.verdict is None else run.verdict.text
         rows.append((name, str(len(run.summaries)), *reached, duration(total_seconds(run)), verdict))
     where = "test" if tested else "hold-out"
@@ -181,10 +181,10 @@ def number(value: float | None, form: str) -> str:
     return NOTHING if value is None else form.format(value)
 
 
-def milli(value: float, form: str | None = None) -> str:
+def milli(value: float) -> str:
     """From eV to meV, with three digits."""
     value = 1000 * value
-    return (form or ("{:.0f}" if value >= 100 else "{:.1f}" if value >= 10 else "{:.2f}")).format(value)
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def time_cell(seconds: float | None) -> str:

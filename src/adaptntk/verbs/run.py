@@ -44,8 +44,10 @@ def round_line(summary: "RoundSummary") -> str:
     """What came out of a round."""
     errors, labels, told = summary.errors, summary.labels, summary.information_per_label
     parts = f"{labels.train} train, {labels.valid} valid, {labels.holdout} hold-out"
+    given = labels.train + labels.valid + labels.holdout - summary.labels_spent
+    bought = f"{summary.labels_spent} labels bought" + (f", {given} given" if given > 0 else "")
     return (
-        f"round {summary.round}: {summary.labels_spent} labels bought ({parts}; {labels.quarantined} failed), "
+        f"round {summary.round}: {bought} ({parts}; {labels.quarantined} failed), "
         f"force RMSE {errors.force_rmse:.4f} eV/Å ({errors.force_rmse_low:.4f} .. {errors.force_rmse_high:.4f})"
         + ("" if told is None else f", {told:.2f} nats per label")
     )
