@@ -25,7 +25,7 @@ from adaptntk.errors import require
 from adaptntk.execution import limited_threads, open_executor
 from adaptntk.files import make_folder
 from adaptntk.labelers.process import check_spec
-from adaptntk.progress import Progress, silent
+from adaptntk.progress import Progress, counted, silent
 from adaptntk.version import __version__
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ def run_campaign(
         check_campaign(config)
     with _open_run(config, Path(config_file).read_text(), resume) as run, limited_threads(config.threads):
         if retry_failed:
+            failed = len(run.files.all_failures())
+            log.info("%s out of quarantine; rounds that are finished stay as they are", counted(failed, "structure"))
             run.files.empty_quarantine()
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:
