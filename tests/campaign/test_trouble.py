@@ -244,7 +244,7 @@ def test_an_edited_configuration_is_refused(reference, tmp_path):
         run_campaign(config, resume=True)
 
 
-@pytest.mark.parametrize("what", ["label", "model", "changed label", "summary"])
+@pytest.mark.parametrize("what", ["label", "model", "changed label", "summary", "changed model", "changed fit"])
 def test_deleted_or_damaged_files_are_noticed(what, reference, tmp_path):
     config, run = copy_of(reference, tmp_path)
     label = next((run / "labels").glob("*.xyz"))
@@ -254,6 +254,10 @@ def test_deleted_or_damaged_files_are_noticed(what, reference, tmp_path):
     elif what == "model":
         (run / "rounds" / "01" / "model.model").unlink()
         message = "was deleted"
+    elif what.startswith("changed ") and what != "changed label":
+        path = run / "rounds" / "01" / ("model.model" if what == "changed model" else "model.ntk")
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        message = f"{path.name}: was changed or damaged"
     elif what == "changed label":
         label.write_text(label.read_text().replace("H ", "C ", 1))
         message = "no longer holds the structure"

@@ -26,6 +26,7 @@ from adaptntk.execution import limited_threads, open_executor
 from adaptntk.files import make_folder
 from adaptntk.labelers.process import check_spec
 from adaptntk.progress import Progress, counted, silent
+from adaptntk.uncertainty.file import check_networks
 from adaptntk.version import __version__
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ def _loop(driver: Driver, on_round: OnRound) -> Verdict:
             summary = _run_round(driver, here)
         else:
             run.check_complete(here, summary)
+            check_networks(here.ntk)  # before another round is begun with them
         on_round(summary)
         verdict = judge(driver.config, summary)
     run.verdict.write(verdict)

@@ -95,6 +95,16 @@ def read_header(path: str | Path) -> dict[str, Any]:
     return _read(Path(path))[0]
 
 
+def check_networks(path: str | Path) -> None:
+    """Refuse a damaged file, and networks beside it that are not those it was fitted for; none of them is loaded."""
+    path = Path(path)
+    for number, network in enumerate(_read(path)[1]["networks"]):
+        found = file_hash(_find_model(path, network, number == 0))
+        if found != network["sha256"]:
+            why = f"SHA-256 {found}, and {network['sha256']} when {path.name} was written"
+            raise damaged(path.parent / network["path"], why)
+
+
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.Tensor]]:
     """The header as it was written; header and tensors of the present format, checked."""
     check_readable(path, ".ntk file")
