@@ -49,19 +49,16 @@ OPTIONS = {
 VALUES = (
     "", " ", "-1", "0", "nan", "inf", "-inf", "1e300", "99999999999999999999", "9" * 5000, "x", "a\x1b[2Jb", "1.5",
     "-0.0",
-    "../x", "/dev/null", "/dev/full", ".", "/", "pool.xyz", "water.ntk", "gone/out.xyz", "folder", "\u0663", "None",
+    "../x", ".", "pool.xyz", "water.ntk", "gone/out.xyz", "folder", "\u0663", "None",
     "true",
     "cuda:99", "cpu:7", "meta", "1e-300", "7", "2", "[]", "a=b", "a=", "=", "\ud800", "x" * 300, "--help", "-",
 )  # fmt: skip
 PATHS = (
     "",
     ".",
-    "/",
     "folder",
     "gone.xyz",
     "gone/gone.xyz",
-    "/dev/null",
-    "/dev/full",
     "pipe",
     "loop",
     "x" * 300,
@@ -71,9 +68,9 @@ PATHS = (
     "\ud800.xyz",
     "a\nb.xyz",
     "-",
-    "/proc/self/mem",
-    "/dev/tty",
 )
+# Only ever read: should the product fail, nothing outside of the case's folder may be written to.
+OF_THE_SYSTEM = ("/", "/dev/null", "/dev/full", "/proc/self/mem", "/dev/tty")
 MOLECULES = ("", "unobtainium", "H", "../x", "\x1b[2J", "7", "water", "O2", "CH4 ", "x" * 5000, "He", "Si2H6", "nan")
 
 
@@ -124,7 +121,7 @@ def _path(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:
     inputs = [n for n, word in enumerate(words) if (folder / word).exists() and n and not word.startswith("out")]
     if not inputs:
         return _unknown(rng, verb, words, folder)
-    place, path = int(pick(rng, inputs)), str(pick(rng, PATHS))
+    place, path = int(pick(rng, inputs)), str(pick(rng, (*PATHS, *OF_THE_SYSTEM)))
     words[place] = path
     expected: Expected = "either" if path in ("", "-", "secret.xyz", "water.model") else "refused"
     nobody = path == "secret.xyz"
@@ -142,7 +139,7 @@ def _output(rng: Rng, verb: str, words: list[str], folder: Path) -> Case:
     own = [word for word in words[1:-1] if (folder / word).is_file()]
     place = str(pick(rng, (*PATHS, *own, *(f"./{word}" for word in own), "gone/out.xyz", "gone/deep/out.ntk")))
     words[words.index("-o") + 1] = place
-    cannot = place in ("/", "folder", ".", "", "gone/gone.xyz", "gone/out.xyz", "pool.xyz/x") and verb not in (
+    cannot = place in ("folder", ".", "", "gone/gone.xyz", "gone/out.xyz", "pool.xyz/x") and verb not in (
         "evaluate",
         "data",
     )

@@ -152,7 +152,7 @@ def _replaced_file(rng: Rng, run: Path) -> Story:
     name = str(pick(rng, (*RECORDS, *OTHERS, label, "labels", "rounds", "rounds/01")))
     path, kind = (
         run / name,
-        str(pick(rng, ("folder", "pipe", "link to itself", "link to nothing", "link to /dev/zero", "lost"))),
+        str(pick(rng, ("folder", "pipe", "link to itself", "link to nothing", "lost"))),
     )
     aside = run.parent / "aside"
     path.rename(aside)
@@ -167,7 +167,7 @@ def _replaced_file(rng: Rng, run: Path) -> Story:
     elif kind == "pipe":
         os.mkfifo(path)
     elif kind.startswith("link"):
-        path.symlink_to({"itself": path.name, "nothing": "gone", "/dev/zero": "/dev/zero"}[kind.split()[-1]])
+        path.symlink_to({"itself": path.name, "nothing": "gone"}[kind.split()[-1]])
     needed = name in ("run.json", label, "labels", "rounds/01/model.model", "rounds/01/model.ntk")
     if name == "run.json" and kind in ("lost", "link to itself", "link to nothing"):
         return f"{kind} in place of {name}", "refused", "water"

@@ -31,13 +31,13 @@ def make(rng: Rng, folder: Path, material: Material) -> Case:
         (store / name).write_bytes(content[: int(len(content) * rng.random())] if chance(rng, 0.5) else content * 2)
     elif how == "replaced":
         (store / name).unlink()
-        kind = pick(rng, ("folder", "pipe", "link", "zero"))
+        kind = pick(rng, ("folder", "pipe", "link"))
         if kind == "folder":
             (store / name).mkdir()
         elif kind == "pipe":
             os.mkfifo(store / name)
         else:
-            (store / name).symlink_to("/dev/zero" if kind == "zero" else "gone")
+            (store / name).symlink_to("gone")
         how = f"{kind} instead of"
     elif how == "foreign":
         text = (store / "store.json").read_text()

@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from adaptntk.campaign.config import Overrides
+from adaptntk.campaign.layout import read_run
 from adaptntk.campaign.loop import run_campaign
 from adaptntk.campaign.steps.label import LabelerError
 from adaptntk.data.structures import read_structures, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import locked
+from adaptntk.report.run_progress import status_of
 from tests.campaign.conftest import outcome, write_config
 
 
@@ -132,10 +134,12 @@ def test_a_labeler_that_is_down_from_the_start(execution, tmp_path):
     run = tmp_path / "runs" / "water"
     assert not list((run / "quarantine").iterdir())
     assert not list((run / "labels").glob("*.xyz"))
+    assert "no licence" in status_of(read_run(run)).progress.text
     if execution["executor"] == "serial":
         down.unlink()
         run_campaign(config, resume=True)
         assert outcome(run)["quarantine"] == []
+        assert read_run(run).pause is None
         assert [s["labels_spent"] for s in outcome(run)["rounds"]] == [22, 28]
 
 

@@ -61,7 +61,7 @@ def test_what_may_not_be_read_is_one_line(folder):
         assert said(folder, "status", "run")[0] == 0
         output.unlink()
         for file, why in (
-            ("ntk-format-3.ntk", "cannot read ntk-format-3.ntk: Permission denied"),
+            ("ntk-format-3.ntk", "ntk-format-3.ntk: cannot be read (Permission denied)"),
             ("pool.xyz", "pool.xyz: cannot be read (Permission denied)"),
             ("tiny.model", "tiny.model: cannot be read (Permission denied)"),
         ):

@@ -85,6 +85,7 @@ class RunDirectory:
         self.about = RecordFile(path / "run.json", RunRecord)
         self.config = path / "campaign.yaml"  # as the user wrote it
         self.verdict = RecordFile(path / "verdict.json", records.Verdict)
+        self.pause = RecordFile(path / "paused.json", records.Pause)
         self.ledger = path / "ledger.csv"
         self.report = path / "report.html"
         self.files = LabelFiles(path)
@@ -229,6 +230,7 @@ class RunSnapshot:
     labels: tuple[LabelRecord, ...]
     quarantine: tuple[FailureRecord, ...]
     verdict: records.Verdict | None
+    pause: records.Pause | None
     changed: float
 
     @property
@@ -249,7 +251,8 @@ def read_run(folder: str | Path) -> RunSnapshot:
     rounds = tuple(_read_round(entry) for entry in run.rounds())
     labels = tuple(LabelRecord.read(path) for path in run.files.all_labels())
     failures = tuple(run.files.failure(path.stem).get() for path in run.files.all_failures())
-    return RunSnapshot(run.path, about, rounds, labels, failures, run.verdict.read(), _last_change(run.path))
+    ended = run.verdict.read(), run.pause.read()
+    return RunSnapshot(run.path, about, rounds, labels, failures, *ended, _last_change(run.path))
 
 
 def _read_round(entry: RoundDirectory) -> RoundSnapshot:

@@ -14,11 +14,11 @@ from adaptntk.campaign.config import CHANGEABLE, Campaign, Overrides
 from adaptntk.campaign.config_file import check_content, read_config
 from adaptntk.campaign.layout import RoundDirectory, RunDirectory
 from adaptntk.campaign.precheck import check_campaign, check_place
-from adaptntk.campaign.records import FORMAT, RoundSummary, RunRecord, Verdict
+from adaptntk.campaign.records import FORMAT, Pause, RoundSummary, RunRecord, Verdict
 from adaptntk.campaign.steps.begin import begin
 from adaptntk.campaign.steps.driver import Driver, timed
 from adaptntk.campaign.steps.explore import explore
-from adaptntk.campaign.steps.label import label_round
+from adaptntk.campaign.steps.label import LabelerError, label_round
 from adaptntk.campaign.steps.learn import evaluate, fit, learn
 from adaptntk.campaign.verdict import judge
 from adaptntk.errors import require
@@ -70,7 +70,11 @@ def run_campaign(
             run.files.empty_quarantine()
         where = config.execution
         with open_executor(where.executor, where.workers, where.scheduler, config.threads) as pool:
-            verdict = _loop(Driver(run, config, pool, progress), on_round)
+            try:
+                verdict = _loop(Driver(run, config, pool, progress), on_round)
+            except LabelerError as error:
+                run.pause.write(Pause(str(error)))
+                raise
         return run.path, verdict
 
 
@@ -128,6 +132,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") 
 
 def _loop(driver: Driver, on_round: OnRound) -> Verdict:
     run = driver.run
+    run.pause.path.unlink(missing_ok=True)
     verdict, numbers = None, itertools.count()
     while verdict is None:
         here = run.round(next(numbers))

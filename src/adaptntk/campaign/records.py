@@ -43,6 +43,13 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Pause:
+    """``paused.json``: why a campaign waits for somebody to mend something; gone once it goes on."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class TrajectoryRecord:
     """One simulation of an exploration and what ended it; None where it ran to its end."""
 

@@ -66,6 +66,7 @@ def progress_of(run: RunSnapshot) -> Progress:
     """Which step of which round is unfinished, or why the campaign stopped."""
     if run.verdict is not None:
         return Progress(None, None, f"stopped: {run.verdict.text}")
+    paused = "" if run.pause is None else f"; {run.pause.reason}"
     entry = next((entry for entry in run.rounds if entry.summary is None), None)
     if entry is None:
         following = len(run.summaries)
@@ -76,7 +77,7 @@ def progress_of(run: RunSnapshot) -> Progress:
         count = f", {_picks_settled(run, entry)} of {len(entry.picks)} picks"
     elif step == "label":
         count = f", {sum(label.round == entry.number for label in run.labels)} labels so far"
-    return Progress(entry.number, step, f"round {entry.number}: {DOING[step]}{count}")
+    return Progress(entry.number, step, f"round {entry.number}: {DOING[step]}{count}{paused}")
 
 
 def unfinished_step(run: RunSnapshot, entry: RoundSnapshot) -> str:
