@@ -6,6 +6,7 @@ import pytest
 from benchmarks.kills.campaign import Patient
 
 from tests.benchmarks.conftest import invoke, succeed
+from tests.benchmarks.test_results import load
 
 
 @pytest.mark.long
@@ -42,3 +43,10 @@ def test_another_runs_campaigns_are_left_alone(tmp_path):
     (tmp_path / "campaigns").mkdir()
     result = invoke("kills", "-o", tmp_path)
     assert result.exit_code == 2
+
+
+def test_the_committed_record():
+    record = load("kills/kills.json")
+    assert sum(record["kills"].values()) == record["count"] == 100
+    assert record["faults"] == []
+    assert record["calculations"] - record["labels"] == record["in flight when all processes were killed"]
