@@ -138,8 +138,6 @@ def _loop(driver: Driver, on_round: OnRound) -> Verdict:
         here = run.round(next(numbers))
         summary = here.summary.read()
         if summary is None:
-            # The verdict of an earlier call holds no longer: the budget was raised.
-            run.verdict.path.unlink(missing_ok=True)
             summary = _run_round(driver, here)
         else:
             run.check_complete(here, summary)
@@ -153,6 +151,8 @@ def _loop(driver: Driver, on_round: OnRound) -> Verdict:
 
 def _run_round(driver: Driver, here: RoundDirectory) -> RoundSummary:
     make_folder(here.folder)
+    # The verdict of an earlier call holds no longer: the budget was raised.
+    driver.run.verdict.path.unlink(missing_ok=True)
     features = None
     name = f"{driver.config.name}, round {here.number}"
     if here.number == 0:
