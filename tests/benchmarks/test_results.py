@@ -48,3 +48,14 @@ def test_campaigns():
     rows = [line for line in table("campaign").splitlines() if line.startswith("|")]
     page = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
     assert [row for row in rows if row not in page] == []
+
+
+def test_malformed_inputs():
+    """The page counts what the records count, and nothing failed."""
+    records = [json.loads(path.read_text()) for path in sorted((RESULTS / "fuzz").glob("*.json"))]
+    assert [record["seed"] for record in records] == list(range(6))
+    assert not any(sum(record["failures"].values()) for record in records)
+    page = (ROOT / "docs" / "benchmarks.md").read_text()
+    for kind in records[0]["kinds"]:
+        counts = [sum(record["kinds"][kind][name] for record in records) for name in ("cases", "refused", "accepted")]
+        assert f" | {' | '.join(f'{count:,}' for count in counts)} |" in page
