@@ -274,6 +274,19 @@ def test_deleted_or_damaged_files_are_noticed(what, reference, tmp_path):
     assert sorted(path.name for path in run.rglob("*")) == before  # the verdict is there as well
 
 
+@pytest.mark.parametrize("name", ["verdict.json", "rounds/01/round.json", "rounds/00/model.ntk"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link to itself"])
+def test_what_is_no_file_is_refused(name, kind, reference, tmp_path):
+    config, run = copy_of(reference, tmp_path)
+    path = run / name
+    path.unlink()
+    {"folder": path.mkdir, "pipe": lambda: os.mkfifo(path), "link to itself": lambda: path.symlink_to(path)}[kind]()
+    before = sorted(path.name for path in run.rglob("*"))
+    with pytest.raises(InputError, match=f"{path.name}: is no ordinary file"):
+        run_campaign(config, resume=True)
+    assert sorted(path.name for path in run.rglob("*")) == before
+
+
 def test_a_folder_that_is_no_run_directory_is_left_alone(tmp_path):
     config = write_config(tmp_path)
     folder = tmp_path / "runs" / "water"

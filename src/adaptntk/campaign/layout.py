@@ -4,6 +4,7 @@ A snapshot is the directory read at one moment: finished, still going on, or kil
 ``run.json`` may be missing. Files are written atomically, so that what is there is complete.
 """
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,6 +44,7 @@ from adaptntk.labelers.record import FailureRecord, LabelFiles, LabelRecord, Rec
 ROLES: dict[Role, str] = {"train": "training", "valid": "validation", "holdout": "hold-out"}
 # What earlier versions called a file that was not completed: .NAME.SUFFIX.xxxxxxxx.SUFFIX
 OLD_TEMPORARY = re.compile(r"\..+(\.\w+)\.[a-z0-9_]{8}\1")
+FILE_SUFFIXES = (".json", ".xyz", ".csv", ".model", ".ntk", ".yaml", ".html")
 STEPS = ("explore", "select", "label", "train", "evaluate")
 
 
@@ -129,6 +131,14 @@ class RunDirectory:
         if not self.config.exists():
             write_text(self.config, text)
         make_folder(self.files.labels)
+
+    def check_files(self) -> None:
+        """Refuse a pipe, a link to nowhere or a folder where a file belongs, before anything is done."""
+        for path in self.path.rglob("*"):
+            ordinary = path.is_file() or (path.is_dir() and path.suffix not in FILE_SUFFIXES)
+            # What is gone by now was a temporary of a label process that is still at work.
+            message = f"{path}: is no ordinary file; put back what was there, or remove it"
+            require(ordinary or not os.path.lexists(path), message)
 
     def sweep(self) -> None:
         """Remove what killed writers left."""

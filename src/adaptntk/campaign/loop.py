@@ -88,6 +88,7 @@ def _open_run(config: Campaign, text: str, resume: bool) -> Iterator[RunDirector
     created, content = datetime.now(UTC).isoformat(timespec="seconds"), config.model_dump(mode="json")
     about = RunRecord(FORMAT, __version__, config.name, created, content, inputs)
     with run.alone():
+        run.check_files()
         run.sweep()
         if _check_place(run, text, resume):  # somebody may have been faster
             _check_same(run, config, inputs)
