@@ -175,7 +175,7 @@ def _case(
         expected = "either"
     written = {"out", out, "report", "out.ntk", "out.model", "out.model.checkpoint", "out.xyz", "new"}
     check = functools.partial(_check, verb, out, count)
-    named = (name, "validation set") if out.endswith("xyz") else (name, out, "validation set")
+    named = (name, "training set", "validation set", *(() if out.endswith("xyz") else (out,)))
     odd = not name.startswith("changed")  # shown in another way, and taken for an option
     return Case(f"{verb}: {story}", words, expected, () if odd else named, check, tuple(sorted(written)), usage=odd)
 

@@ -49,6 +49,8 @@ def test_the_temperature_is_about_right(ethanol_frames):
 def test_dynamics_that_cannot_run():
     with pytest.raises(InputError, match="must be positive"):
         sample_md(build_molecule("water"), frames=2, temperature=-100)
+    with pytest.raises(InputError, match="interval of the dynamics must be positive and at most 1,000,000"):
+        sample_md(build_molecule("water"), frames=2, interval=10**20)
     with pytest.raises(InputError, match="interval of the dynamics must be positive"):
         sample_md(build_molecule("water"), frames=2, interval=0)
     with pytest.raises(InputError, match="lower the temperature"):

@@ -18,6 +18,7 @@ COMMON_NAMES = {
     "acetone": "CH3COCH3", "dimethyl ether": "CH3OCH3", "butadiene": "butadiene",
 }  # fmt: skip
 EQUILIBRATION_STEPS = 400
+LARGEST = {"frames": 10**7, "temperature": 10**6, "interval": 10**6, "timestep": 100}
 
 
 def build_molecule(name: str) -> Atoms:
@@ -45,8 +46,9 @@ def sample_md(
     """
     given = {"frames": frames, "temperature": temperature, "interval": interval, "timestep": timestep}
     for name, value in given.items():
-        if not value > 0:
-            raise InputError(f"the {name} of the dynamics must be positive, not {value}")
+        if not 0 < value <= LARGEST[name]:
+            most = f"{LARGEST[name]:,}"
+            raise InputError(f"the {name} of the dynamics must be positive and at most {most}, not {value}")
     from tblite.ase import TBLite  # loads a native library that nothing else needs
 
     rng = np.random.default_rng(seed)
