@@ -163,5 +163,5 @@ def _case(rng: Rng, folder: Path, material: Material, story: str, text: bytes, r
     written = ("runs",) if words[0] == "run" else ()
     expected: Expected = "refused" if refused else "either"
     # A file that cannot be used is named itself.
-    blamed = () if story.startswith(FILES) or not refused else ("campaign.yaml", "device")
+    blamed = () if story.startswith(FILES) or not refused else ("campaign.yaml", "device", "labeler")
     return Case(f"campaign: {story}", words, expected, blamed, None, written)

@@ -49,7 +49,7 @@ OPTIONS = {
 VALUES = (
     "", " ", "-1", "0", "nan", "inf", "-inf", "1e300", "99999999999999999999", "9" * 5000, "x", "a\x1b[2Jb", "1.5",
     "-0.0",
-    "../x", ".", "pool.xyz", "water.ntk", "gone/out.xyz", "folder", "\u0663", "None",
+    "gone/../x", ".", "pool.xyz", "water.ntk", "gone/out.xyz", "folder", "\u0663", "None",
     "true",
     "cuda:99", "cpu:7", "meta", "1e-300", "7", "2", "[]", "a=b", "a=", "=", "\ud800", "x" * 300, "--help", "-",
 )  # fmt: skip
