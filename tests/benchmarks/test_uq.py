@@ -45,7 +45,8 @@ def test_what_it_leaves(finished):
             assert 0.5 < found["coverage_0.9"]["mean"] <= 1
     # Methods on the same single model have the same error both ways, a committee has not.
     for name in ("ntk", "last_layer", "energy"):
-        assert methods[name]["own"]["force_rmse"] == methods[name]["common"]["force_rmse"]
+        own, common = (methods[name][which]["force_rmse"]["mean"] for which in ("own", "common"))
+        assert own == pytest.approx(common, rel=1e-6)  # predicted in batches of other sizes
     assert methods["ensemble"]["own"]["force_rmse"] != methods["ensemble"]["common"]["force_rmse"]
     assert methods["ntk"]["own"]["difference_to_ntk"]["spearman"]["mean"] == 0
     costs = json.loads((finished / "timings.json").read_text())["ratios to one training"]["ethanol"]
