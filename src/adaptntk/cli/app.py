@@ -51,5 +51,5 @@ def main() -> None:
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if os.path.expanduser("~") == "~":
         # Nor is a user without a home, which libraries look for when they are imported.
-        os.environ["HOME"] = "/nonexistent"
+        os.environ["HOME"] = os.devnull  # where nobody can make anything, not even root
     app()

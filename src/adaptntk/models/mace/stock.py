@@ -1,5 +1,6 @@
 """The one place that imports mace and e3nn, in the order they need and without the warnings they raise."""
 
+import importlib.util
 import warnings
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,7 +17,6 @@ with quiet():
     # mace before e3nn: it sets an environment variable without which e3nn 0.4 fails under torch >= 2.6.
     from mace import modules
     from mace.data.neighborhood import get_neighborhood
-    from mace.modules import blocks, embeddings, gate, irreps_tools, radial, symmetric_contraction
     from mace.modules.blocks import LinearReadoutBlock, NonLinearBiasReadoutBlock, NonLinearReadoutBlock
     from mace.modules.symmetric_contraction import SymmetricContraction
 
@@ -36,7 +36,12 @@ values = (*irreps, LinearInstruction, Instruction)
 
 def layers() -> list[type[torch.nn.Module]]:
     """The classes that a network consists of, itself included."""
-    of_mace = (blocks, embeddings, gate, irreps_tools, radial, symmetric_contraction)
+    # Not every release of mace has all of them.
+    names = (
+        f"mace.modules.{name}"
+        for name in ["blocks", "embeddings", "gate", "irreps_tools", "radial", "symmetric_contraction"]
+    )
+    of_mace = [importlib.import_module(name) for name in names if importlib.util.find_spec(name)]
     defined = [kind for module in of_mace for kind in vars(module).values() if _is_layer(kind, module.__name__)]
     of_torch = "Identity Linear Embedding LayerNorm Dropout SiLU Tanh Sigmoid ReLU GELU Softplus"
     containers = "Module Sequential ModuleList ModuleDict ParameterList ParameterDict"
