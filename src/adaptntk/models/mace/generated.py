@@ -21,7 +21,18 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch.functional.einsum": torch.functional.einsum,
     "torch.functional.tensordot": torch.functional.tensordot,
 }
-_METHODS = {"broadcast_to", "contiguous", "expand", "narrow", "new_zeros", "permute", "reshape", "transpose", "view"}
+_METHODS = {
+    "broadcast_to",
+    "contiguous",
+    "copy_",
+    "expand",
+    "narrow",
+    "new_zeros",
+    "permute",
+    "reshape",
+    "transpose",
+    "view",
+}
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _LONGEST = 1_000_000  # characters
 
@@ -108,6 +119,9 @@ class _Reader:
             case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
                 how = ("call_function", _OPERATORS[type(sign)])
                 arguments, options = (self._value(left), self._value(right)), {}
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+                how = ("call_function", operator.eq)
+                arguments, options = (self._value(left), self._value(right)), {}
             case _:
                 raise UnknownCodeError(ast.unparse(expression))
         return self._graph.create_node(*how, arguments, options, name)
@@ -140,6 +154,9 @@ class _Reader:
     def _type(self, annotation: ast.expr | None) -> Any:
         if annotation is None:
             return None
-        if ast.unparse(annotation) != "torch.Tensor":
-            raise UnknownCodeError(ast.unparse(annotation))
-        return Tensor
+        match annotation:
+            case ast.Subscript(value=ast.Name(id="typing_Tuple"), slice=ast.Tuple(elts=items)):
+                return tuple[tuple(map(self._type, items))]  # type: ignore[misc]
+            case _ if ast.unparse(annotation) == "torch.Tensor":
+                return Tensor
+        raise UnknownCodeError(ast.unparse(annotation))

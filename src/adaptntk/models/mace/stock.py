@@ -24,6 +24,7 @@ with quiet():
     from e3nn.math import normalize2mom  # isort: skip
     from e3nn.nn import FullyConnectedNet  # isort: skip
     from e3nn.nn._fc import _Layer  # isort: skip
+    from e3nn.nn._gate import _Sortcut  # isort: skip
     from e3nn.o3._irreps import _MulIr  # isort: skip
     from e3nn.o3._linear import Instruction as LinearInstruction  # isort: skip
     from e3nn.o3._tensor_product._instruction import Instruction  # isort: skip
@@ -49,7 +50,7 @@ def layers() -> list[type[torch.nn.Module]]:
     found += [getattr(nn, name) for name in ("Activation", "FullyConnectedNet", "Gate", "Extract", "ExtractIr")]
     of_e3nn = "Linear TensorProduct FullyConnectedTensorProduct ElementwiseTensorProduct SphericalHarmonics"
     found += [getattr(o3, name) for name in of_e3nn.split()]
-    return [modules.MACE, modules.ScaleShiftMACE, *defined, *found, _Layer, normalize2mom]
+    return [modules.MACE, modules.ScaleShiftMACE, *defined, *found, _Layer, _Sortcut, normalize2mom]
 
 
 def _is_layer(kind: Any, module: str) -> bool:
