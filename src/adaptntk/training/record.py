@@ -1,0 +1,92 @@
+"""How a model was trained: a file beside it, the same bytes for the same training."""
+
+import hashlib
+import logging
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from adaptntk.files import check_readable, plain, read_record, write_json
+from adaptntk.training.limits import Limit, Point, gain_of_doubling, what_limits
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SetErrors:
+    """Errors of the finished model on a set: root mean squares in eV/Å and in eV per atom."""
+
+    structures: int
+    force_rmse: float
+    energy_rmse_per_atom: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecord:
+    """``MODEL.training.json``: no times are in it.
+
+    Args:
+        settings: the recipe as it was carried out, whatever preset it came from.
+        steps: how many were taken, of all parts of the schedule.
+        ended: because the validation error was ``flat``, or because all ``steps`` were taken.
+        path: the validation error along the part at constant rate; empty where the schedule has none.
+        train, valid: errors of the model as it was saved.
+        energy_spread: standard deviation of the validation labels per atom, eV: the error of a constant.
+        model: SHA-256 of the model's file, set when the record is written.
+    """
+
+    settings: dict[str, Any]
+    seed: int
+    steps: int
+    ended: Literal["flat", "steps"]
+    path: tuple[Point, ...]
+    train: SetErrors
+    valid: SetErrors
+    energy_spread: float | None = None
+    model: str = ""
+    format: Literal[1] = 1
+
+    @property
+    def gain(self) -> float | None:
+        """The share of the validation error that twice the steps would take off."""
+        return gain_of_doubling(self.path)
+
+    @property
+    def limit(self) -> Limit:
+        """What keeps the error from falling."""
+        train, valid = self.train.force_rmse, self.valid.force_rmse
+        return what_limits(train, valid, self.gain, structures=self.valid.structures)
+
+    def lines(self) -> list[str]:
+        """What `train` ends with."""
+        return [self.limit.text]
+
+
+def training_record_file(model: str | Path) -> Path:
+    """Where the record of a model's training is."""
+    return Path(f"{model}.training.json")
+
+
+def write_training_record(model: str | Path, record: TrainingRecord) -> None:
+    """Write the record beside the model, which must be there already."""
+    content = asdict(replace(record, model=_digest(model)))
+    # The conclusions follow from the rest: they are for those who open the file.
+    conclusions = {"gain": record.gain, "limit": asdict(record.limit)}
+    write_json(training_record_file(model), plain(content | conclusions))
+
+
+def read_training_record(model: str | Path) -> TrainingRecord | None:
+    """How the model was trained; None where there is no record, or that of another model."""
+    path = training_record_file(model)
+    if not path.exists():
+        return None
+    record = read_record(path, TrainingRecord)
+    if record.model != _digest(model):
+        log.warning("%s is about another model than this %s: it is not used", path, Path(model).name)
+        return None
+    return record
+
+
+def _digest(model: str | Path) -> str:
+    check_readable(Path(model), "model")
+    return hashlib.sha256(Path(model).read_bytes()).hexdigest()
