@@ -349,11 +349,18 @@ def _check_trainable(potential: Trainable, structures: Sequence[Atoms], toleranc
         return np.allclose(energies, predicted.energies, rtol=0, atol=allowed)
 
     for training in (False, True):
-        energies, forces = potential.training_outputs(graphs, training)
+        energies, forces, *_ = potential.training_outputs(graphs, training)
         assert same(energies.detach().double().cpu().numpy() + isolated), "training_outputs and predict must agree"
         equal = np.allclose(forces.detach().cpu(), np.concatenate(predicted.forces), rtol=1e-3, atol=1e-4)
         assert equal, "the forces of training_outputs and predict must agree"
         assert forces.requires_grad or not training, "forces must be differentiable while training"
+    for atoms, graph in zip(structures, graphs, strict=True):
+        expected = potential.single_point(atoms).stress if potential.capabilities.stress else None
+        if expected is not None:
+            stress = potential.training_outputs([graph], True, stress=True).stress
+            assert stress is not None, "a potential that declares stress must give it while training"
+            equal = np.allclose(stress[0].detach().cpu(), expected, rtol=1e-3, atol=1e-5)
+            assert equal, "the stress of training_outputs and of single_point must agree"
     alone = potential.interaction_energies(graphs).detach().double().cpu().numpy()
     assert same(alone + isolated), "interaction_energies must agree too"
     potential.shift_energies(0.5)

@@ -6,11 +6,9 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.data.geometry import lone_atoms
+from adaptntk.data.labels import ISOLATED
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
-
-# An atom whose own image is so far away is none of a crystal, Å.
-ISOLATED = 6.0
 
 
 def split_structures(frames: Sequence[Atoms], sizes: Mapping[str, int], seed: int) -> dict[str, list[Atoms]]:

@@ -1,7 +1,8 @@
 """Structures are ``ase.Atoms``; this file reads them, checks them and gives them an identity.
 
-In memory labels always stand at ``info["REF_energy"]`` (eV) and ``arrays["REF_forces"]`` (eV/Å), the keys that MACE
-reads by default, whatever they were called in the file; the files we write use the same keys.
+In memory labels always stand at ``info["REF_energy"]`` (eV), ``arrays["REF_forces"]`` (eV/Å) and, where there is one,
+``info["REF_stress"]`` (3 x 3, eV/Å^3), the keys that MACE reads by default, whatever they were called in the file; the
+files we write use the same keys.
 """
 
 import hashlib
@@ -18,14 +19,13 @@ from numpy.typing import NDArray
 from adaptntk.data.extxyz import FrameFile, Frames
 from adaptntk.data.formats import open_frames, write_frames
 from adaptntk.data.geometry import close_pairs, nearest_neighbours, reduced_cell
+from adaptntk.data.labels import ENERGY, FORCES, STRESS, has_stress, is_isolated, stress_matrix
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 
 Structures = Sequence[Atoms]
 Labelled = bool | Literal["partly"]
 
-ENERGY = "REF_energy"
-FORCES = "REF_forces"
 HASH_RESOLUTION = 1e-6  # Å
 FUSED = 0.3  # Å: no two nuclei come this close
 # Beyond these something else than a structure or a label was read; squares of far larger numbers overflow.
@@ -53,6 +53,7 @@ class Checks:
         labelled: refuse frames without energy and forces; ``partly``: those without either.
         unique: refuse files that hold the same structure twice.
         own: a file that this package wrote: not searched for duplicates and wrong units.
+        stress_key: as the others; frames may lack that label.
     """
 
     energy_key: str = ENERGY
@@ -60,6 +61,7 @@ class Checks:
     labelled: Labelled = False
     unique: bool = True
     own: bool = False
+    stress_key: str = STRESS
 
     def __post_init__(self) -> None:
         if self.forces_key in ("positions", "numbers"):
@@ -71,12 +73,18 @@ class Checks:
         check_structure(atoms, where)
         if self.labelled:
             self._check_labelled(atoms, where)
+            if has_stress(atoms):
+                atoms.info[STRESS] = stress_matrix(atoms, where)
         return atoms
 
-    def check_file(self, hashes: NDArray[np.bytes_], first_frames: Sequence[Atoms], path: Path) -> None:
-        """Check what can only be seen in all frames, or in several."""
+    def check_file(
+        self, hashes: NDArray[np.bytes_], first_frames: Sequence[Atoms], path: Path, stress: bool = True
+    ) -> None:
+        """Check what can only be seen in all frames, or in several; ``stress``: whether any frame has that label."""
         if not len(hashes):
             raise InputError(f"{path}: no structures in the file")
+        if self.stress_key != STRESS and self.labelled and not stress:
+            raise InputError(f"{path}: no frame has a label {self.stress_key!r}; name the key it has, or leave it out")
         if self.own:
             return
         order = np.argsort(hashes, kind="stable")
@@ -89,11 +97,17 @@ class Checks:
     def read(self, frames: Sequence[Atoms], path: Path) -> list[Atoms]:
         """All frames of a file, checked."""
         checked = [self.check_frame(atoms, f"{path}, frame {index}") for index, atoms in enumerate(frames)]
-        self.check_file(np.array([structure_hash(atoms) for atoms in checked], dtype="S64"), checked[:20], path)
+        hashes = np.array([structure_hash(atoms) for atoms in checked], dtype="S64")
+        self.check_file(hashes, checked[:20], path, any(STRESS in atoms.info for atoms in checked))
         return checked
 
     def _places(self, atoms: Atoms) -> tuple[tuple[str, str, str, dict[str, Any]], ...]:
-        return ("energy", self.energy_key, ENERGY, atoms.info), ("forces", self.forces_key, FORCES, atoms.arrays)
+        """Of each kind of label its name, the key it is asked for by, the standard key, and where it stands."""
+        return (
+            ("energy", self.energy_key, ENERGY, atoms.info),
+            ("forces", self.forces_key, FORCES, atoms.arrays),
+            ("stress", self.stress_key, STRESS, atoms.info),
+        )
 
     def _standardise_labels(self, atoms: Atoms, where: str) -> None:
         """Move the labels to the standard keys. ase hands the plain keys over in a calculator."""
@@ -120,13 +134,14 @@ class Checks:
 
     def _check_labelled(self, atoms: Atoms, where: str) -> None:
         keys, found, named = [], [], False
-        for kind, key, standard, holder in self._places(atoms):
+        needed = self._places(atoms)[: 1 if is_isolated(atoms) else 2]
+        for kind, key, standard, holder in needed:
             if standard not in holder:
                 keys.append(repr(key))
                 named |= key != standard
                 found += [f"--{kind}-key {n}" for n in (kind, f"REF_{kind}", f"dft_{kind}") if n in holder]
         # A label under another name is not missing: it was not asked for by its name. Nor is one that was named spare.
-        if keys and (found or named or len(keys) == 2 or self.labelled != "partly"):
+        if keys and (found or named or len(keys) == len(needed) or self.labelled != "partly"):
             cure = f"it has others: pass {' '.join(found)}" if found else "label or remove it, or name the key it has"
             raise InputError(f"{where}: no label {' and '.join(keys)}; {cure}")
 
@@ -142,10 +157,12 @@ class StructureFile(Frames):
         self.sizes = frames.sizes
         self.hashes = np.zeros(len(frames), dtype="S64")
         self.species: set[int] = set()
+        stress = False
         for index, atoms in enumerate(self):
             self.hashes[index] = structure_hash(atoms).encode()
             self.species.update(atoms.numbers.tolist())
-        checks.check_file(self.hashes, self[:20], frames.path)
+            stress |= STRESS in atoms.info
+        checks.check_file(self.hashes, self[:20], frames.path, stress)
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -161,6 +178,7 @@ def read_structures(
     labelled: Labelled = False,
     unique: bool = True,
     own: bool = False,
+    stress_key: str = STRESS,
 ) -> list[Atoms]:
     """Read all frames of a file (extxyz, or another format of `data.formats`) and check them.
 
@@ -169,8 +187,9 @@ def read_structures(
         labelled: refuse frames without energy and forces; ``partly``: those without either.
         unique: refuse files that hold the same structure twice.
         own: a file that this package wrote: not searched for duplicates and wrong units.
+        stress_key: as the others; frames may lack that label.
     """
-    return Checks(energy_key, forces_key, labelled, unique, own).read(open_frames(Path(path)), Path(path))
+    return Checks(energy_key, forces_key, labelled, unique, own, stress_key).read(open_frames(Path(path)), Path(path))
 
 
 def open_structures(
@@ -180,12 +199,14 @@ def open_structures(
     labelled: Labelled = False,
     unique: bool = True,
     memory_budget: int = 0,
+    stress_key: str = STRESS,
 ) -> Sequence[Atoms]:
     """The checked frames of a file: in memory, or, if it is large beside the budget, read when they are needed.
 
     ``memory_budget`` is in bytes, the others as in `read_structures`.
     """
-    checks, frames = Checks(energy_key, forces_key, labelled, unique), open_frames(Path(path))
+    checks = Checks(energy_key, forces_key, labelled, unique, stress_key=stress_key)
+    frames = open_frames(Path(path))
     if isinstance(frames, FrameFile) and frames.bytes * _SHARE_OF_BUDGET > memory_budget:
         return StructureFile(frames, checks)
     return checks.read(frames, Path(path))
@@ -243,17 +264,22 @@ def has_labels(atoms: Atoms) -> bool:
 
 
 def check_labelled(frames: Iterable[Atoms], name: str, partly: bool = False) -> None:
-    """Refuse a set with a structure that has not both labels; with ``partly`` one kind will do, the same for all."""
+    """Refuse a set with a structure that has not both labels; with ``partly`` one kind will do, the same for all.
+
+    Isolated atoms have what they need, or are left out.
+    """
     first: dict[str, int] = {}
     for index, atoms in enumerate(frames):
+        if is_isolated(atoms):
+            continue
         found = {label for label, holder in ((ENERGY, atoms.info), (FORCES, atoms.arrays)) if label in holder}
         if len(found) < (1 if partly else 2):
             needed = f"REF_energy {'or' if partly else 'and'} REF_forces"
             raise InputError(f"{name}, frame {index}: no {needed}; read_structures moves labels there from other keys")
-        if index == 0:
-            first = dict.fromkeys(found, 0)
+        first = first or dict.fromkeys(found, index)
         if odd := found ^ first.keys():
-            lacks, has = (index, 0) if min(odd) in first else (0, index)
+            begin = min(first.values())
+            lacks, has = (index, begin) if min(odd) in first else (begin, index)
             raise InputError(
                 f"{name}, frame {lacks}: no label '{min(odd)}', which frame {has} has; label all frames or none of them"
             )

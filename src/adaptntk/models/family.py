@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from ase import Atoms
@@ -30,6 +30,20 @@ class EnergyReference:
     shift: float
 
 
+class Outputs(NamedTuple):
+    """What a network says of a batch while it is trained.
+
+    Args:
+        energies: interaction energies, one per graph, eV.
+        forces: all atoms x 3, eV/Å.
+        stress: graphs x 3 x 3, eV/Å^3, if it was asked for; it means nothing for graphs that are not periodic.
+    """
+
+    energies: Tensor
+    forces: Tensor
+    stress: Tensor | None = None
+
+
 class Trainable(ModulePotential, Protocol):
     """A potential that `adaptntk.train` can train; its capabilities say ``trainable``.
 
@@ -44,8 +58,8 @@ class Trainable(ModulePotential, Protocol):
         """By atomic number, in eV, as the network stores them."""
 
     @abstractmethod
-    def training_outputs(self, graphs: Sequence[Any], training: bool) -> tuple[Tensor, Tensor]:
-        """Interaction energies (one per graph) and forces (all atoms x 3), differentiable if ``training``."""
+    def training_outputs(self, graphs: Sequence[Any], training: bool, stress: bool = False) -> Outputs:
+        """Energies and forces, differentiable if ``training``; the stress is asked for where capabilities have it."""
 
     @abstractmethod
     def interaction_energies(self, graphs: Sequence[Any]) -> Tensor:

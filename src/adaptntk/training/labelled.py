@@ -19,9 +19,10 @@ from adaptntk.data.structures import (
     structure_species,
 )
 from adaptntk.errors import InputError
-from adaptntk.models.family import EnergyReference, Trainable
+from adaptntk.models.family import Trainable
 from adaptntk.models.registry import find_family
 from adaptntk.training.recipe import Recipe
+from adaptntk.training.reference import energy_reference
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class LabelledSet:
 
     def errors(self, potential: Trainable, indices: list[int], training: bool) -> tuple[Tensor, Tensor]:
         """Errors of the total energies and of the force components of one batch."""
-        energies, forces = potential.training_outputs([self.graphs[i] for i in indices], training)
+        energies, forces, *_ = potential.training_outputs([self.graphs[i] for i in indices], training)
         return energies - self.energies[indices], forces - torch.cat([self.forces[i] for i in indices])
 
 
@@ -78,16 +79,3 @@ def untrained_network(frames: Sequence[Atoms], recipe: Recipe, dtype: torch.dtyp
     """A network of the recipe's architecture with random weights, made for these structures."""
     family = find_family(recipe.architecture.family)
     return family.build(recipe.architecture, energy_reference(frames, recipe), frames, dtype, seed)
-
-
-def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
-    """Isolated energies, scale and shift from the training labels."""
-    numbers = sorted(structure_species(frames))
-    counts = np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in frames], dtype=float)
-    energies = reference_energies(frames)
-    # With one composition only, the least-squares solution of smallest norm shares the energy out.
-    isolated = np.linalg.lstsq(counts, energies, rcond=None)[0] if recipe.element_energies else np.zeros(len(numbers))
-    per_atom = (energies - counts @ isolated) / counts.sum(axis=1)
-    forces = np.concatenate([f.ravel() for f in reference_forces(frames)])
-    scale = float(np.sqrt(np.mean(forces**2))) if recipe.force_scale else float(per_atom.std())
-    return EnergyReference(tuple(numbers), tuple(isolated.tolist()), scale or 1.0, float(per_atom.mean()))

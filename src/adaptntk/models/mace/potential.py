@@ -15,7 +15,7 @@ from torch import Tensor
 from adaptntk.errors import ModelError
 from adaptntk.files import write_atomically
 from adaptntk.memory import keep_freed_memory
-from adaptntk.models.family import Trainable
+from adaptntk.models.family import Outputs, Trainable
 from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph
 from adaptntk.models.mace.pickling import network_bytes
@@ -206,9 +206,9 @@ class MACEPotential(Trainable):
         stored = self.module.atomic_energies_fn.atomic_energies.double().cpu().numpy().ravel()
         return dict(zip(self.atomic_numbers, stored.tolist(), strict=True))
 
-    def training_outputs(self, graphs: Sequence[MACEGraph], training: bool) -> tuple[Tensor, Tensor]:
-        output = self.evaluate(graphs, training=training, compute_force=True)
-        return output["interaction_energy"], output["forces"]
+    def training_outputs(self, graphs: Sequence[MACEGraph], training: bool, stress: bool = False) -> Outputs:
+        output = self.evaluate(graphs, training=training, compute_force=True, compute_stress=stress)
+        return Outputs(output["interaction_energy"], output["forces"], output["stress"])
 
     def interaction_energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
         return self.module(make_batch(graphs, self._head_index), compute_force=False)["interaction_energy"]

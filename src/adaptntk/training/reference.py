@@ -1,0 +1,95 @@
+"""Where a network's energies begin: energies of isolated atoms that are known, or a fit to the compositions."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from ase import Atoms
+from ase.data import chemical_symbols
+from numpy.typing import NDArray
+
+from adaptntk.data.structures import reference_energies, reference_forces, structure_species
+from adaptntk.errors import InputError
+from adaptntk.models.family import EnergyReference
+from adaptntk.training.recipe import Recipe
+
+log = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+# Directions of the compositions weaker than this, beside the strongest, are rounding.
+RANK = 1e-6
+# A direction is kept if it explains more than so many standard deviations of what composition cannot explain ...
+SIGNIFICANT = 2.0
+# ... and it tells elements apart if it is known to so many eV.
+KNOWN = 1.0
+
+
+class CompositionFit(NamedTuple):
+    """Energies of elements that explain those of structures by their compositions alone.
+
+    ``known``: whether the compositions tell all elements apart. ``spread``: root mean square of what is left per atom.
+    """
+
+    energies: Array
+    known: bool
+    spread: float
+
+
+def composition_counts(frames: Sequence[Atoms], numbers: Sequence[int]) -> Array:
+    """How many atoms of each element the structures have."""
+    return np.array([[np.count_nonzero(atoms.numbers == z) for z in numbers] for atoms in frames], dtype=float)
+
+
+def fit_compositions(counts: Array, energies: Array) -> CompositionFit:
+    """Least squares of the energy per atom, around its mean: ``E = counts @ (mean + d)``, with the smallest d.
+
+    So a single composition gives all elements the same, and what compositions do not tell stays near the mean. Along
+    directions that are told weakly, d is shrunk by what noise alone would give.
+    """
+    sizes = counts.sum(axis=1)
+    per_atom = energies / sizes
+    mean = float(per_atom.mean())
+    u, s, vt = np.linalg.svd(counts / sizes[:, None], full_matrices=False)
+    kept = s > RANK * s[0]
+    projected = u.T @ (per_atom - mean)
+    left = per_atom - mean - u[:, kept] @ projected[kept]
+    freedom = len(per_atom) - int(kept.sum())
+    noise = np.sqrt(left @ left / freedom) if freedom > 0 else 0.0
+    shrunk = projected * np.maximum(0.0, 1 - (SIGNIFICANT * noise) ** 2 / np.maximum(projected**2, 1e-300))
+    d = vt[kept].T @ (shrunk[kept] / s[kept])
+    told = kept & (noise / np.maximum(s, 1e-300) < KNOWN)
+    remaining = per_atom - counts @ (mean + d) / sizes
+    return CompositionFit(mean + d, int(told.sum()) == counts.shape[1], float(np.sqrt(np.mean(remaining**2))))
+
+
+def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
+    """Isolated energies, scale and shift from the training labels."""
+    numbers = sorted(structure_species(frames))
+    counts, energies = composition_counts(frames, numbers), reference_energies(frames)
+    isolated = _isolated_energies(counts, energies, numbers, recipe)
+    per_atom = (energies - counts @ isolated) / counts.sum(axis=1)
+    forces = np.concatenate([f.ravel() for f in reference_forces(frames)])
+    scale = float(np.sqrt(np.mean(forces**2))) if recipe.force_scale else float(per_atom.std())
+    return EnergyReference(tuple(numbers), tuple(isolated.tolist()), scale or 1.0, float(per_atom.mean()))
+
+
+def _isolated_energies(counts: Array, energies: Array, numbers: Sequence[int], recipe: Recipe) -> Array:
+    if not recipe.element_energies:
+        return np.zeros(len(numbers))
+    fitted = fit_compositions(counts, energies)
+    if not fitted.known and len(numbers) > 1:
+        symbols = ", ".join(chemical_symbols[z] for z in numbers)
+        why = "the compositions do not tell them apart, so energies of other compositions mean nothing (give --e0s)"
+        log.info("energies of the elements %s: %s", symbols, why)
+    return fitted.energies
+
+
+def check_known(e0s: Mapping[int, float], frames: Sequence[Atoms], name: str) -> None:
+    """Refuse energies of isolated atoms that lack an element."""
+    missing = sorted(structure_species(frames) - e0s.keys())
+    if missing:
+        symbols = ", ".join(chemical_symbols[z] for z in missing)
+        raise InputError(
+            f"{name}: no energy of an isolated {symbols}, which the structures hold; add it, or take --e0s average"
+        )
