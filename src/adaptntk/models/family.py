@@ -57,6 +57,11 @@ class Trainable(ModulePotential, Protocol):
     def isolated_energies(self) -> Mapping[int, float]:
         """By atomic number, in eV, as the network stores them."""
 
+    @property
+    def training_remarks(self) -> Sequence[str]:
+        """What whoever trains this very network should know before."""
+        return ()
+
     @abstractmethod
     def training_outputs(self, graphs: Sequence[Any], training: bool, stress: bool = False) -> Outputs:
         """Energies and forces, differentiable if ``training``; the stress is asked for where capabilities have it."""
@@ -103,5 +108,6 @@ class Family(ABC):
 def as_trainable(potential: Potential) -> Trainable:
     """The same potential, if it can be trained."""
     if not potential.capabilities.trainable:
-        raise ModelError(f"{potential.description}: this model cannot be trained here, only used as it is")
+        name = potential.source or potential.description
+        raise ModelError(f"{name}: this model cannot be trained here, only used as it is")
     return cast(Trainable, potential)

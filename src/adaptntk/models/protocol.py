@@ -89,6 +89,7 @@ class Potential(Protocol):
     source: str | None = None  # path of the model file, where there is one
     family: str | None = None  # whose file it is; whoever loads it by its family sets it
     head: str | None = None  # which of several heads answers; None for a network without heads
+    heads: Sequence[str] = ()  # all that it has
     cutoff: float | None = None  # Å, beyond which atoms do not see each other; None where it is not known
 
     @property

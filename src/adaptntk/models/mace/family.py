@@ -94,8 +94,10 @@ def _load(read: Callable[[Path, bytes], Any], path: Path, device: torch.device, 
         raise ModelError(f"{path}: holds a {name}, which is not supported: expected MACE or ScaleShiftMACE")
     try:
         if not all(bool(torch.isfinite(tensor).all()) for tensor in module.parameters()):
-            raise ModelError(f"{path}: has weights that are infinite or no numbers; train it again")
+            raise ModelError("has weights that are infinite or no numbers; train it again")
         return MACEPotential(module.to(device, dtype), hashlib.sha256(content).hexdigest(), str(path), head)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
     except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
         raise ModelError(f"{path}: holds a {name} that lacks a part, or has an odd one ({error})") from None
 

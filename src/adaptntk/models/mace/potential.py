@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class MACEPotential(Trainable):
-    """A MACE network as a `Potential`, and as a `Trainable` if it is a ScaleShiftMACE with one head.
+    """A MACE network as a `Potential`, and as a `Trainable` if it is a ScaleShiftMACE: in its head, if it has several.
 
     Args:
         module: the stock network. It stays as it is, whatever is done with the potential but training.
@@ -55,7 +55,7 @@ class MACEPotential(Trainable):
         self.module = module
         self._fingerprint = fingerprint or weights_hash(module)
         self.source = source
-        self.heads: list[str] = list(getattr(module, "heads", None) or ["Default"])
+        self.heads = list(getattr(module, "heads", None) or ["Default"])
         self.head: str = _choose_head(self.heads, head)
         self._head_index = self.heads.index(self.head)
         self.atomic_numbers = [int(z) for z in module.atomic_numbers]
@@ -78,7 +78,7 @@ class MACEPotential(Trainable):
     def capabilities(self) -> Capabilities:
         exact = not self._without_gradient()
         dropout = hasattr(self.module.readouts[-1], "non_linearity")
-        trainable = hasattr(self.module, "scale_shift") and len(self.heads) == 1
+        trainable = hasattr(self.module, "scale_shift")
         always = {"stress": True, "node_features": True, "atom_energies": True}
         return Capabilities(batched_gradients=exact, single_pass=exact, dropout=dropout, trainable=trainable, **always)
 
@@ -203,8 +203,19 @@ class MACEPotential(Trainable):
 
     @property
     def isolated_energies(self) -> dict[int, float]:
-        stored = self.module.atomic_energies_fn.atomic_energies.double().cpu().numpy().ravel()
-        return dict(zip(self.atomic_numbers, stored.tolist(), strict=True))
+        stored = torch.atleast_2d(self.module.atomic_energies_fn.atomic_energies)[self._head_index]
+        return dict(zip(self.atomic_numbers, stored.double().tolist(), strict=True))
+
+    @property
+    def training_remarks(self) -> list[str]:
+        remarks = []
+        if others := [head for head in self.heads if head != self.head]:
+            text = f"training changes what all heads share: besides {self.head}, the heads of the new model"
+            remarks.append(f"{text} ({', '.join(others)}) will not give the energies they gave")
+        if self._unknown_layers:
+            text = "the network is trained as MACE has it, several times slower than others"
+            remarks.append(f"{text}: adaptntk does not know {', '.join(self._unknown_layers)}")
+        return remarks
 
     def training_outputs(self, graphs: Sequence[MACEGraph], training: bool, stress: bool = False) -> Outputs:
         output = self.evaluate(graphs, training=training, compute_force=True, compute_stress=stress)
@@ -215,7 +226,7 @@ class MACEPotential(Trainable):
 
     def shift_energies(self, per_atom: float) -> None:
         with torch.no_grad():
-            self.module.scale_shift.shift += per_atom
+            torch.atleast_1d(self.module.scale_shift.shift)[self._head_index] += per_atom
 
     def save(self, path: str | Path) -> None:
         """Write a stock ``.model`` file, whose bytes depend on the network alone."""
@@ -243,5 +254,6 @@ def _choose_head(heads: list[str], wanted: str | None) -> str:
         raise ModelError(f"the model has no head {wanted!r}: choose one of {', '.join(heads)}")
     chosen = wanted or next((head for head in heads if len(heads) == 1 or head.lower() == "default"), None)
     if chosen is None:
-        raise ModelError(f"the model has several heads: choose one with --head ({', '.join(heads)})")
+        how = "choose one with --head, or start.head of a campaign"
+        raise ModelError(f"the model has several heads: {how} ({', '.join(heads)})")
     return chosen
