@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from adaptntk.core import metrics
 from adaptntk.core.calibration import conformal_quantile, cross_fitted_sigma
 from adaptntk.core.metrics import Array
+from adaptntk.data.labels import reference_stresses
 from adaptntk.data.structures import Structures, reference_energies, reference_forces, structure_sizes
 from adaptntk.errors import InputError
 
@@ -210,6 +211,17 @@ def energy_summary(errors: Array, sizes: Array, offsets: Array) -> dict[str, flo
             found[f"mae{which}{unit}"] = float(np.abs(scaled).mean())
             found[f"rmse{which}{unit}"] = float(np.sqrt((scaled**2).mean()))
     return found
+
+
+def stress_summary(predicted: Sequence[Array | None], structures: Structures) -> dict[str, float] | None:
+    """MAE and RMSE of the components of the stress, eV/Å^3, and of how many structures; None without labels."""
+    pairs = zip(predicted, reference_stresses(structures), strict=True)
+    errors = [p - r for p, r in pairs if p is not None and r is not None]
+    if not errors:
+        return None
+    found = np.array(errors)
+    mae, rmse = float(np.abs(found).mean()), float(np.sqrt(np.mean(found**2)))
+    return {"structures": len(errors), "mae": mae, "rmse": rmse}
 
 
 def energy_sigma_quality(variance: Array, sigma: Array, remaining: Array, rng: np.random.Generator) -> dict[str, Any]:

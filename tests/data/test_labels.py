@@ -1,9 +1,7 @@
-import ase.build
 import ase.io
 import numpy as np
 import pytest
 from ase import Atoms
-from ase.calculators.emt import EMT
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.stress import full_3x3_to_voigt_6_stress
 
@@ -19,26 +17,11 @@ from adaptntk.data.labels import (
 )
 from adaptntk.data.structures import check_labelled, open_structures, read_structures, write_structures
 from adaptntk.errors import InputError
+from tests.crystals import strained_metals
 
 
 def isolated(symbol, energy=-10.0, kind="IsolatedAtom", **more):
     return Atoms(symbol, positions=[[0, 0, 0]], info={ENERGY: energy, "config_type": kind}, **more)
-
-
-def strained_copper(count=3, stress=True):
-    """Copper under strain, labelled by EMT."""
-    frames, rng = [], np.random.default_rng(0)
-    for _ in range(count):
-        atoms = ase.build.bulk("Cu", cubic=True)
-        atoms.set_cell(atoms.cell @ (np.eye(3) + rng.normal(0, 0.03, (3, 3))), scale_atoms=True)
-        atoms.rattle(0.05, rng=rng)
-        atoms.calc = EMT()
-        labels = {ENERGY: atoms.get_potential_energy()} | ({STRESS: atoms.get_stress(voigt=False)} if stress else {})
-        atoms.arrays[FORCES] = atoms.get_forces()
-        atoms.info |= labels
-        atoms.calc = None
-        frames.append(atoms)
-    return frames
 
 
 def test_isolated_atoms_are_known_by_their_mark():
@@ -50,7 +33,7 @@ def test_isolated_atoms_are_known_by_their_mark():
 
 
 def test_isolated_atoms_are_no_structures():
-    frames = strained_copper(2)
+    frames = strained_metals(2)
     mixed = [isolated("Cu", -3.0), frames[0], isolated("H", -13.6), frames[1]]
     found, energies = split_isolated(mixed, "a.xyz")
     assert found == frames
@@ -75,7 +58,7 @@ def test_isolated_atoms_that_are_none():
 
 def test_files_with_isolated_atoms_that_have_no_forces(tmp_path):
     path = tmp_path / "a.xyz"
-    write_structures(path, [isolated("H", -13.6), *strained_copper(2)])
+    write_structures(path, [isolated("H", -13.6), *strained_metals(2)])
     frames = read_structures(path, labelled=True)
     assert [is_isolated(atoms) for atoms in frames] == [True, False, False]
     assert len(open_structures(path, labelled="partly")) == 3
@@ -113,7 +96,7 @@ def test_energies_that_cannot_be_understood(text, why):
 
 
 def test_stress_is_read_in_every_form(tmp_path):
-    frames = strained_copper()
+    frames = strained_metals(3)
     expected = [atoms.info[STRESS] for atoms in frames]
     for form in (lambda s: s, lambda s: s.ravel(), full_3x3_to_voigt_6_stress):
         written = [atoms.copy() for atoms in frames]
@@ -127,7 +110,7 @@ def test_stress_is_read_in_every_form(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.xyz", "a.traj"])
 def test_stress_of_a_calculator(tmp_path, name):
-    frames = strained_copper()
+    frames = strained_metals(3)
     for atoms in frames:
         stress = full_3x3_to_voigt_6_stress(atoms.info.pop(STRESS))
         energy, forces = atoms.info.pop(ENERGY), atoms.arrays.pop(FORCES)
@@ -142,7 +125,7 @@ def test_stress_of_a_calculator(tmp_path, name):
 def test_structures_may_lack_stress(tmp_path):
     molecule = isolated("Cu", kind="dimer")
     molecule.arrays[FORCES], molecule.info[STRESS] = np.zeros((1, 3)), np.zeros((3, 3))
-    write_structures(tmp_path / "a.xyz", [*strained_copper(2), *strained_copper(3, stress=False)[2:], molecule])
+    write_structures(tmp_path / "a.xyz", [*strained_metals(2), *strained_metals(3, stress=False)[2:], molecule])
     found = reference_stresses(read_structures(tmp_path / "a.xyz", labelled=True))
     assert [stress is None for stress in found] == [False, False, True, True]
     for read in (read_structures, open_structures):
@@ -160,7 +143,7 @@ def test_structures_may_lack_stress(tmp_path):
     ],
 )
 def test_stress_that_is_none(tmp_path, stress, why):
-    frames = strained_copper(2)
+    frames = strained_metals(2)
     frames[1].info[STRESS] = stress
     write_structures(tmp_path / "a.xyz", frames)
     with pytest.raises(InputError, match=f"frame 1: REF_stress {why}"):
@@ -169,7 +152,7 @@ def test_stress_that_is_none(tmp_path, stress, why):
 
 
 def test_stress_in_gpa_is_noticed():
-    frames = strained_copper()
+    frames = strained_metals(3)
     check_stress_unit(frames, "training set")
     check_stress_unit([], "training set")
     for atoms in frames:

@@ -6,6 +6,7 @@ import pytest
 from ase import Atoms
 
 from adaptntk.core import metrics
+from adaptntk.data.labels import STRESS
 from adaptntk.data.structures import ENERGY, FORCES
 from adaptntk.errors import InputError
 from adaptntk.evaluation import energy_errors, force_errors
@@ -16,6 +17,8 @@ from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.workbench import GivenModel
 from adaptntk.verbs.evaluate import EvaluateReport
+from tests.conftest import tiny_network
+from tests.crystals import strained_metals
 
 
 def test_numbers_are_those_of_the_metrics(fitted, parts):
@@ -56,7 +59,7 @@ def without(frames, label):
     """Copies that lack a label."""
     frames = [atoms.copy() for atoms in frames]
     for atoms in frames:
-        del (atoms.info if label == ENERGY else atoms.arrays)[label]
+        del (atoms.arrays if label == FORCES else atoms.info)[label]
     return frames
 
 
@@ -175,6 +178,35 @@ def test_isolated_atoms_are_left_out(fitted, parts):
     found = evaluate(fitted, [atoms[0], *parts["test"], *atoms[1:]])
     assert found.metrics == evaluate(fitted, parts["test"]).metrics
     assert found.columns["frame"] == list(range(1, 1 + len(parts["test"])))
+
+
+def test_isolated_atoms_need_no_forces(fitted, parts, trained):
+    """Those that are marked as such; an uncertainty is fitted without them."""
+    marked = [Atoms(symbol, info={ENERGY: -10.0, "config_type": "IsolatedAtom"}) for symbol in "HCO"]
+    found = evaluate(fitted, [*marked, *parts["test"]])
+    assert found.metrics == evaluate(fitted, parts["test"]).metrics
+    mixed = fit(GivenModel([*marked, *parts["train"]], [*marked, *parts["valid"]], potential=trained), "last_layer")
+    plain = fit(GivenModel(parts["train"], parts["valid"], potential=trained), "last_layer")
+    assert mixed.train_hashes == plain.train_hashes
+    assert mixed.calibration.forces == plain.calibration.forces
+
+
+def test_errors_of_stress(tmp_path):
+    """Of structures that have the label."""
+    frames = strained_metals(60, sizes=(1, 2))
+    potential = tiny_network(numbers=(29,))
+    fitted = fit(GivenModel(frames[:20], frames[20:40], potential=potential), "last_layer")
+    test = frames[40:]
+    for atoms in test[:5]:
+        del atoms.info[STRESS]
+    found = evaluate(fitted, test)
+    errors = [potential.single_point(atoms).stress - atoms.info[STRESS] for atoms in test[5:]]
+    assert found.metrics["stress"]["structures"] == 15
+    assert found.metrics["stress"]["rmse"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+    (line,) = [line for line in EvaluateReport(found, tmp_path).lines() if line.startswith("stress")]
+    assert f"MAE {1000 * np.abs(errors).mean():.2f} meV/Å^3" in line
+    assert "of 15 structures" in line
+    assert evaluate(fitted, [*test[:5], *without(test[5:], STRESS)]).metrics["stress"] is None
 
 
 def test_a_sigma_that_ranks_nothing(fitted, parts, tmp_path):

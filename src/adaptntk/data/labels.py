@@ -34,6 +34,11 @@ def is_isolated(atoms: Atoms) -> bool:
     return len(atoms) == 1 and kind == "isolatedatom"
 
 
+def without_isolated(frames: Sequence[Atoms]) -> Sequence[Atoms]:
+    """The frames that are structures."""
+    return [atoms for atoms in frames if not is_isolated(atoms)] if any(map(is_isolated, frames)) else frames
+
+
 def split_isolated(frames: Sequence[Atoms], name: str) -> tuple[Sequence[Atoms], dict[int, float]]:
     """The structures, and the energies of the isolated atoms among them by atomic number."""
     energies: dict[int, float] = {}
@@ -48,7 +53,7 @@ def split_isolated(frames: Sequence[Atoms], name: str) -> tuple[Sequence[Atoms],
         energy = energies.setdefault(number, float(atoms.info[ENERGY]))
         if abs(energy - atoms.info[ENERGY]) > 1e-6 * max(1.0, abs(energy)):
             raise InputError(f"{where}: another energy of an isolated {atoms.symbols[0]} than before; keep one of them")
-    return [atoms for atoms in frames if not is_isolated(atoms)] if energies else frames, energies
+    return without_isolated(frames) if energies else frames, energies
 
 
 def parse_energies(text: str | Mapping[Any, Any], name: str) -> dict[int, float]:

@@ -11,6 +11,7 @@ from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration
 from adaptntk.core.metrics import Array
 from adaptntk.data.geometry import lone_counts
+from adaptntk.data.labels import has_stress
 from adaptntk.data.structures import Structures, check_labelled, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import size_powers
@@ -63,6 +64,7 @@ def evaluate(
     result |= asdict(evaluation.summarise_errors(found, test))
     result |= _forces(calibration, scores, errors, found.energies / sizes, rng)
     result["energy"] = _energies(calibration, scores, energies, sizes, offsets, rng)
+    result["stress"] = _stress(fitted, test)
     result["remarks"] = [*fitted.remarks(scores.beyond, scores.lone, "structures")]
     result["correlation_with_size"] = evaluation.size_correlation(scores.variance, test)
     columns = {
@@ -114,6 +116,14 @@ def _energies(
     if len(calibration.energy_ratios):
         found["conformal"] = _coverages(calibration.energy_ratios, sigma, np.abs(remaining))
     return found
+
+
+def _stress(fitted: Fitted, test: Structures) -> dict[str, float] | None:
+    """Errors of the stress; the uncertainty says nothing of it."""
+    if not fitted.potential.capabilities.stress:
+        return None
+    labelled = [atoms for atoms in test if has_stress(atoms)]
+    return evaluation.stress_summary([fitted.potential.single_point(atoms).stress for atoms in labelled], labelled)
 
 
 def _coverages(ratios: Array, sigma: Array, errors: Array) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from adaptntk.core.blocks import TensorBlocks
+from adaptntk.data.labels import without_isolated
 from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import FeatureMap, check_finite
@@ -30,7 +31,7 @@ class Extracted:
 @short_repr
 @dataclass
 class Workbench:
-    """The structures of a fit, and what is computed of them.
+    """The structures of a fit, and what is computed of them; isolated atoms among them are left out.
 
     Args:
         train: structures that the model was trained on.
@@ -48,6 +49,10 @@ class Workbench:
     progress: Progress = silent
     _extracted: dict[str, Extracted] = field(default_factory=dict, init=False, repr=False)
     _predicted: list[Predictions] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # No network was trained on them, and no force acts there.
+        self.train, self.valid = without_isolated(self.train), without_isolated(self.valid)
 
     def member(self, number: int) -> Potential:
         """A network trained with a seed of its own; number 0 is the model itself."""

@@ -36,6 +36,7 @@ class EvaluateReport(NamedTuple):
         yield f"{metrics['structures']:,} structures"
         yield from _force_lines(metrics)
         yield from _energy_lines(metrics)
+        yield from _stress_lines(metrics)
         yield from metrics["remarks"]
         yield size_line(metrics["correlation_with_size"])
         yield f"wrote {self.output}/evaluation.json, .csv and .png"
@@ -111,6 +112,15 @@ def _energy_lines(metrics: dict[str, Any]) -> Iterable[str]:
     yield f"  {within} (normal errors: 68.3 and 95.4)"
     yield from map(_coverage_line, energy.get("conformal", {}).values())
     yield from _ranking_note(energy)
+
+
+def _stress_lines(metrics: dict[str, Any]) -> Iterable[str]:
+    """Nothing where no structure has that label."""
+    from ase.units import GPa
+
+    if found := metrics["stress"]:
+        mae, rmse = (f"{1000 * found[key]:.2f} meV/Å^3 ({found[key] / GPa:.3f} GPa)" for key in ("mae", "rmse"))
+        yield f"stress: MAE {mae}, RMSE {rmse}, of {found['structures']:,} structures"
 
 
 def _ranking_note(energy: dict[str, Any]) -> Iterable[str]:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 class LabelNames(Settings):
     energy_key: str = option("Name of the energy label (eV) in the files.", "REF_energy")
     forces_key: str = option("Name of the forces label (eV/Å) in the files.", "REF_forces")
+    stress_key: str = option("Name of the stress label (eV/Å^3), which structures may lack.", "REF_stress")
 
     def read(self, path: Path, labelled: "Labelled" = True, unique: bool = True) -> "list[Atoms]":
         """Read and check a file."""
         from adaptntk.data.structures import read_structures
 
-        return read_structures(path, self.energy_key, self.forces_key, labelled, unique)
+        return read_structures(path, self.energy_key, self.forces_key, labelled, unique, stress_key=self.stress_key)
 
 
 class Device(Settings):
@@ -85,7 +86,8 @@ class FittedFile(LabelNames, Device, Memory):
         from adaptntk.data.structures import open_structures
         from adaptntk.models.protocol import check_species
 
-        structures = open_structures(path, self.energy_key, self.forces_key, labelled, True, self.memory_budget)
+        keys = self.energy_key, self.forces_key
+        structures = open_structures(path, *keys, labelled, True, self.memory_budget, self.stress_key)
         check_species(fitted.potential, structures, str(path))
         return structures
 
