@@ -18,7 +18,7 @@ from adaptntk.data.structures import ENERGY, FORCES, write_structures
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder
 from adaptntk.models.mace.family import PAPER, SMALL, TINY, MACEArchitecture
-from adaptntk.training.loop import EpochReport, train
+from adaptntk.training.loop import LapReport, train
 from adaptntk.training.recipe import Recipe
 from benchmarks.data.sources import given_frames
 from benchmarks.harness.experiment import find_plan
@@ -107,17 +107,17 @@ def _compare(case: Case, structures: Sequence[Atoms]) -> dict[str, Any]:
 def _train(case: Case, parts: tuple[Sequence[Atoms], Sequence[Atoms]], folder: Path) -> list[tuple[float, float]]:
     recipe = Recipe(
         case.architecture,
-        case.epochs,
-        case.batch_size,
         case.learning_rate,
-        cosine=False,
+        "constant",
+        epochs=case.epochs,
+        batch_size=case.batch_size,
         energy_weight=_ENERGY_WEIGHT,
         forces_weight=_FORCES_WEIGHT,
         weight_decay=5e-7,
         element_energies=True,
     )
-    reports: list[EpochReport] = []
-    train(*parts, folder / "ours.model", recipe, on_epoch=reports.append, device="cpu")
+    reports: list[LapReport] = []
+    train(*parts, folder / "ours.model", recipe, on_lap=reports.append, device="cpu")
     return [(report.seconds, 1e3 * report.validation.force_rmse) for report in reports]
 
 

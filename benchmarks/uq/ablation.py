@@ -118,7 +118,7 @@ def of_length(parts: dict[str, list[Atoms]], folder: Path, seed: int, epochs: in
     methods: list[tuple[str, dict[str, Any]]] = [
         ("ntk", {}), ("ntk", {"criterion": "effective_dimension"}), ("energy", {}),
     ]  # fmt: skip
-    if epochs < PLAN.recipe.epochs:
+    if epochs < (PLAN.recipe.epochs or 0):
         methods.append(("ensemble", {}))
     found = {"force_rmse": summarise_errors(predicted, frames).force_rmse}
     for name, options in methods:

@@ -16,7 +16,7 @@ from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
 from adaptntk.evaluation import energy_errors, force_errors
 from adaptntk.files import locked, write_atomically, write_table
-from adaptntk.training.loop import EpochReport
+from adaptntk.training.loop import LapReport
 from adaptntk.training.recipe import PRESETS, Recipe
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
@@ -49,8 +49,7 @@ PLANS = {
     "paper": Plan(PRESETS["paper"], {"train": 1000, "valid": 100, "calibration": 2000, "evaluation": 2000}),
     "smoke": Plan(
         Recipe(
-            PRESETS["tiny"].architecture,
-            epochs=12, batch_size=8, learning_rate=3e-2, cosine=True,
+            PRESETS["tiny"].architecture, 3e-2, "cosine", epochs=12, batch_size=8,
         ),
         {"train": 48, "valid": 40, "calibration": 60, "evaluation": 120},
         {"dropout": {"passes": 5}, "swag": {"draws": 5}, "evidential": {"steps": 200}},
@@ -97,14 +96,13 @@ class Job:
             folder=self.folder / "networks",
             recipe=self.plan.recipe,
             device=self.device,
-            on_epoch=self._show,
+            on_lap=self._show,
         )
 
-    def _show(self, network: str, report: EpochReport) -> None:
-        if report.epoch % max(1, report.epochs // 4) == 0:
-            left = round(report.seconds * (report.epochs - report.epoch))
-            log.info("%s: %s, epoch %d of %d, validation forces %.4f eV/Å, %d:%02d left", self.name, network,
-                     report.epoch, report.epochs, report.validation.force_rmse, left // 60, left % 60)  # fmt: skip
+    def _show(self, network: str, report: LapReport) -> None:
+        if report.steps == report.most_steps or report.improved:
+            log.info("%s: %s, step %d of %d, validation forces %.4f eV/Å", self.name, network,
+                     report.steps, report.most_steps, report.validation.force_rmse)  # fmt: skip
 
 
 def run(settings: Uncertainty) -> str:

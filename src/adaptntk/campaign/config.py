@@ -21,6 +21,7 @@ from adaptntk.errors import require
 from adaptntk.files import shortened
 from adaptntk.labelers.labeler import LabelerSpec
 from adaptntk.labelers.registry import LABELERS, check_kind
+from adaptntk.models.sizes import SIZES
 
 if TYPE_CHECKING:
     from adaptntk.md.dynamics import MDSettings
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 # Names and numbers of rooms that need torch, which takes longer to import than a configuration to check; a test
 # compares them with the registries.
 SELECTOR_NAMES = ("adaptntk", "topb", "lcmd", "adaptntk+lcmd", "maxdist", "kmeans++", "bait", "random")
-PRESET_NAMES = ("paper", "small", "tiny")
+PRESET_NAMES = ("fast", "standard", "paper", "small", "tiny")
 FEWEST_VALID = 10
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
@@ -122,7 +123,7 @@ class FirstLabels(Labels):
     """Labels before the first model, all drawn at random."""
 
     train: Count = Field(40, ge=2, le=MANY, description="To learn from.")
-    valid: Count = Field(20, ge=FEWEST_VALID, le=MANY, description="To choose the epoch and to calibrate.")
+    valid: Count = Field(20, ge=FEWEST_VALID, le=MANY, description="To end the training and to calibrate.")
     holdout: Count = Field(20, ge=2, le=MANY, description="To measure the error, never learnt from.")
 
 
@@ -130,7 +131,7 @@ class RoundLabels(Labels):
     """Labels in each later round."""
 
     train: Count = Field(20, ge=1, le=MANY, description="To learn from, chosen by the selection.")
-    valid: Count = Field(5, ge=0, le=MANY, description="To choose the epoch and to calibrate, drawn at random.")
+    valid: Count = Field(5, ge=0, le=MANY, description="To end the training and to calibrate, drawn at random.")
     holdout: Count = Field(5, ge=0, le=MANY, description="To measure the error, drawn at random, never learnt from.")
 
 
@@ -230,21 +231,32 @@ class Label(Section):
 class Train(Section):
     """How the network is trained in each round."""
 
-    preset: str = Field("small", description="Size of the network and how it is trained.", examples=list(PRESET_NAMES))
+    preset: str = Field(
+        "standard", description="Size of the network and how it is trained.", examples=list(PRESET_NAMES)
+    )
     mode: Literal["scratch", "fine-tune"] = Field(
         "scratch", description="Begin with random weights, or with the model of the round before."
     )
-    epochs: Count | None = Field(None, ge=1, le=10**6, description="As in the preset when not given.")
+    steps: Count | None = Field(None, ge=1, le=10**8, description="Optimisation steps, at most; as in the preset ...")
+    epochs: Count | None = Field(None, ge=1, le=10**6, description="... when neither is given: passes over the labels.")
     batch_size: Count | None = Field(None, ge=1, description="As in the preset when not given.")
     learning_rate: Number | None = Field(None, gt=0, le=10, description="As in the preset when not given.")
+    channels: Count | None = Field(None, ge=1, le=1024, description=SIZES["channels"])
+    max_ell: Count | None = Field(None, ge=0, le=6, description=SIZES["max_ell"])
+    hidden_ell: Count | None = Field(None, ge=0, le=6, description=SIZES["hidden_ell"])
+    correlation: Count | None = Field(None, ge=1, le=4, description=SIZES["correlation"])
+    interactions: Count | None = Field(None, ge=1, le=10, description=SIZES["interactions"])
+    cutoff: Number | None = Field(None, gt=0, le=20, description=SIZES["cutoff"])
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the network.")
 
     @property
     def recipe(self) -> "Recipe":
         from adaptntk.training.recipe import find_preset
 
-        given = self.model_dump(include={"epochs", "batch_size", "learning_rate"}, exclude_none=True)
-        return replace(find_preset(self.preset), **given)
+        given = self.model_dump(include={"batch_size", "learning_rate"}, exclude_none=True)
+        recipe = replace(find_preset(self.preset, self.epochs, self.steps), **given)
+        sizes = self.model_dump(include=set(SIZES), exclude_none=True)
+        return replace(recipe, architecture=recipe.architecture.resized(**sizes)) if sizes else recipe
 
     def check(self) -> None:
         known = self.preset in PRESET_NAMES

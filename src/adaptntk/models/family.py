@@ -19,6 +19,10 @@ class Architecture(Protocol):
 
     family: ClassVar[str]
 
+    def resized(self, **sizes: Any) -> "Architecture":
+        """The same but for these sizes, by the names in ``sizes.py``; refuses those that the family does not have."""
+        ...
+
 
 @dataclass(frozen=True)
 class EnergyReference:
@@ -74,6 +78,10 @@ class Trainable(ModulePotential, Protocol):
     def shift_energies(self, per_atom: float) -> None:
         """Add a constant to the energy of every atom."""
 
+    def decayed_parameters(self) -> list[torch.nn.Parameter]:
+        """Those that weight decay should keep small: weights that multiply, and are not fixed by a normalisation."""
+        return list(self.module.parameters())
+
     @abstractmethod
     def save(self, path: str | Path) -> None:
         """Write a file that the family loads, atomically, on whatever device the network is."""
@@ -84,7 +92,7 @@ class Family(ABC):
 
     name: ClassVar[str]
     files: ClassVar[str]  # what its files are called, for messages
-    architectures: ClassVar[Mapping[str, Architecture]] = {}  # of the presets paper, small, tiny, as far as there are
+    architectures: ClassVar[Mapping[str, Architecture]] = {}  # by preset, as far as there are
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:

@@ -1,6 +1,5 @@
 """What a training leaves beside its model: its state while it is unfinished, and weights along its end, for SWAG."""
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -21,7 +20,10 @@ from adaptntk.data.structures import reference_energies, reference_forces, struc
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
 from adaptntk.models.protocol import Potential
+from adaptntk.training.limits import Point
 from adaptntk.training.recipe import Recipe
+from adaptntk.training.schedule import Plan
+from adaptntk.training.weights import Weights
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ def training_identity(
 ) -> str:
     """A hash of all that determines the result: a checkpoint of anything else must not be resumed."""
     first = None if start is None else start.fingerprint
-    settings = {"recipe": dataclasses.asdict(recipe), "seed": seed, "dtype": dtype, "start": first}
+    settings = {"recipe": recipe.settings(), "seed": seed, "dtype": dtype, "start": first}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     frames = [*train, *valid]
     digest.update("".join(map(structure_hash, frames)).encode())
@@ -47,24 +49,26 @@ def training_identity(
 
 
 class Best(NamedTuple):
-    """The best epoch so far, counted from 1, with its validation loss."""
+    """The best of the validated weights so far, after how many steps, and their validation loss."""
 
-    epoch: int
+    steps: int
     loss: float
     weights: dict[str, Tensor]
 
 
 class Stage(NamedTuple):
-    """How far a training has come: epochs done, the best of them, and the snapshots that were taken."""
+    """How far a training has come: steps done, the plan, the best weights, validation errors, and snapshots."""
 
-    epochs: int
+    steps: int
+    plan: Plan
     best: Best
+    path: tuple[Point, ...]
     snapshots: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The file that is written after each epoch of a training of that identity."""
+    """The file that is written after each lap of a training of that identity."""
 
     model: Path
     identity: str
@@ -73,13 +77,17 @@ class Checkpoint:
     def path(self) -> Path:
         return checkpoint_file(self.model)
 
-    def save(self, stage: Stage, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
-        state = {"identity": self.identity, "weights": module.state_dict(), "optimiser": optimiser.state_dict()}
-        state |= stage._asdict() | {"best": stage.best._asdict()}
+    def save(self, stage: Stage, weights: Weights) -> None:
+        state = {"identity": self.identity, **weights.state(), "steps": stage.steps, "plan": tuple(stage.plan)}
+        state |= {
+            "best": tuple(stage.best),
+            "path": [tuple(point) for point in stage.path],
+            "snapshots": stage.snapshots,
+        }
         write_atomically(self.path, lambda temporary: torch.save(state, temporary))
 
-    def load(self, module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> Stage | None:
-        """Put module and optimiser back to where they were."""
+    def load(self, weights: Weights) -> Stage | None:
+        """Put the weights back to where they were."""
         if not self.path.exists():
             log.info("no checkpoint at %s: starting from the beginning", self.path)
             return None
@@ -91,19 +99,21 @@ class Checkpoint:
             other = "belongs to a training with other data, seed or settings"
             raise InputError(f"{self.path}: {other}; remove it, or train without --resume")
         try:
-            module.load_state_dict(state["weights"])
-            optimiser.load_state_dict(state["optimiser"])
-            stage = Stage(int(state["epochs"]), Best(**state["best"]), dict(state["snapshots"]))
+            weights.load(state)
+            path = tuple(Point(*point) for point in state["path"])
+            stage = Stage(
+                int(state["steps"]), Plan(*state["plan"]), Best(*state["best"]), path, dict(state["snapshots"])
+            )
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError):
-            raise InputError(f"{self.path}: was changed or damaged; remove it") from None
-        log.info("resuming after epoch %d", stage.epochs)
+            raise InputError(f"{self.path}: was changed or damaged, or is of another version; remove it") from None
+        log.info("resuming after step %d", stage.steps)
         return stage
 
 
-def snapshot_epochs(epochs: int, share: float = 0.25) -> list[int]:
-    """Up to 20 epochs (counted from 0), evenly spaced over the last share of them; always the last."""
-    first = epochs - max(1, int(epochs * share))
-    return sorted({int(epoch) for epoch in np.linspace(first, epochs - 1, min(20, epochs - first)).round()})
+def snapshot_laps(laps: int, share: float = 0.25) -> list[int]:
+    """Up to 20 laps (counted from 0), evenly spaced over the last share of them; always the last."""
+    first = laps - max(1, int(laps * share))
+    return sorted({int(lap) for lap in np.linspace(first, laps - 1, min(20, laps - first)).round()})
 
 
 def snapshot_file(model: str | Path) -> Path:
@@ -112,22 +122,22 @@ def snapshot_file(model: str | Path) -> Path:
 
 
 def write_snapshots(model: str | Path, taken: Mapping[str, Tensor]) -> None:
-    """Write weights by ``epoch/name``, if there are any."""
+    """Write weights by ``lap/name``, if there are any."""
     if taken:
         contents = {name: tensor.cpu().contiguous() for name, tensor in taken.items()}
         write_atomically(snapshot_file(model), lambda temporary: save_file(contents, temporary))
 
 
 def read_snapshots(model: str | Path) -> list[dict[str, Tensor]]:
-    """The weights that `train` kept, in the order of the epochs."""
+    """The weights that `train` kept, in the order of the laps."""
     path = snapshot_file(model)
     if not path.exists():
         raise InputError(f"{path}: no such file; train the model with snapshots")
     found: dict[int, dict[str, Tensor]] = defaultdict(dict)
     try:
         for key, tensor in load_file(path).items():
-            epoch, name = key.split("/", 1)
-            found[int(epoch)][name] = tensor
+            lap, name = key.split("/", 1)
+            found[int(lap)][name] = tensor
     except (SafetensorError, OSError, ValueError):
         raise InputError(f"{path}: no snapshots of a training, or damaged; train the model again") from None
-    return [found[epoch] for epoch in sorted(found)]
+    return [found[lap] for lap in sorted(found)]

@@ -51,6 +51,10 @@ class LabelledSet:
     def __len__(self) -> int:
         return len(self.graphs)
 
+    def batch_size(self, recipe: Recipe) -> int:
+        """Structures in a batch: what the recipe says, or as many as have its number of atoms together."""
+        return recipe.batch_size or max(1, round(recipe.batch_atoms / float(self.sizes.mean())))
+
     def batches(self, batch_size: int, order: np.ndarray | None = None) -> list[list[int]]:
         """Indices in groups, in the given order."""
         indices = (np.arange(len(self)) if order is None else order).tolist()

@@ -5,8 +5,9 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from ase import Atoms
@@ -16,24 +17,34 @@ from adaptntk.files import check_writable
 from adaptntk.models.family import Trainable, as_trainable
 from adaptntk.models.protocol import Potential, check_species, choose_device
 from adaptntk.models.registry import choose_dtype, load_potential
-from adaptntk.training.checkpoint import Best, Checkpoint, Stage, snapshot_epochs, training_identity, write_snapshots
-from adaptntk.training.epoch import ValidationErrors, centre_energies, run_epoch, validate
+from adaptntk.training.checkpoint import Best, Checkpoint, Stage, snapshot_laps, training_identity, write_snapshots
 from adaptntk.training.labelled import LabelledSet, check_sets, untrained_network
-from adaptntk.training.recipe import PRESETS, Recipe
+from adaptntk.training.limits import Point
+from adaptntk.training.recipe import DEFAULT_PRESET, PRESETS, Recipe
+from adaptntk.training.record import SetErrors, TrainingRecord, read_training_record, write_training_record
+from adaptntk.training.schedule import Plan
+from adaptntk.training.steps import Stepper, ValidationErrors, centre_energies, validate
+from adaptntk.training.weights import Weights
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class EpochReport:
-    """What an epoch achieved."""
+class LapReport:
+    """What the steps between two validations achieved.
 
-    epoch: int
-    epochs: int
+    ``most_steps`` is the length of the training as things stand; it may end earlier. While it is reported on, the
+    network has the weights that were validated.
+    """
+
+    steps: int
+    most_steps: int
     train_loss: float
     validation: ValidationErrors
     improved: bool
+    annealing: bool
     seconds: float
+    potential: Trainable = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,8 @@ class TrainingOptions:
     Args:
         dtype: ``float32`` or ``float64``.
         resume: go on from the checkpoint of an interrupted training. To resume a complete one changes nothing.
-        snapshots: the share of the epochs, at the end, of which up to 20 leave their weights in ``output.snapshots``,
-            for `read_snapshots`.
+        snapshots: the share of the laps, at the end, of which up to 20 leave their weights in ``output.snapshots``,
+            for `read_snapshots`; the schedule ``settle`` has none, for it ends when it pleases.
         start: begin with this network, whatever its architecture, instead of random weights.
     """
 
@@ -56,44 +67,46 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training: the network of the best epoch (None if not known) and its errors on the validation set."""
+    """A finished training: the network, its errors on the validation set, and the record (None if that is lost)."""
 
     potential: Potential
-    best_epoch: int | None
     energy_rmse_per_atom: float
     force_rmse: float
+    record: TrainingRecord | None
 
 
 def train(
     train: Sequence[Atoms],
     valid: Sequence[Atoms],
     output: str | Path,
-    recipe: Recipe = PRESETS["small"],
+    recipe: Recipe = PRESETS[DEFAULT_PRESET],
     seed: int = 0,
     device: str = "auto",
-    on_epoch: Callable[[EpochReport], None] = lambda report: None,
+    on_lap: Callable[[LapReport], None] = lambda report: None,
     options: TrainingOptions | None = None,
 ) -> Trained:
-    """Train a network and write the best one, by validation loss, to ``output``.
+    """Train a network and write the best one, by validation loss, to ``output``, and beside it a record.
 
-    Each epoch ends with a checkpoint beside the output, from which an interrupted training can be resumed: it ends
+    Each lap ends with a checkpoint beside the output, from which an interrupted training can be resumed: it ends
     with the same weights as if it had not been interrupted. The checkpoint is removed when the training is complete.
 
     Args:
         train, valid: labelled structures, none in both.
         recipe: architecture, loss and optimiser: one of `PRESETS`, or your own.
         seed: of the first weights and of the order of the structures.
-        on_epoch: called after each epoch.
+        on_lap: called after each lap, as which the steps from one validation to the next are known.
         options: how to go about it; see `TrainingOptions`.
     """
     output, options = Path(output), options or TrainingOptions()
     check_writable(output)
     dtype = choose_dtype(options.dtype)
     check_sets(train, valid)
+    if options.snapshots and recipe.schedule == "settle":
+        raise InputError("snapshots need a training of known length: a constant or cosine schedule")
     checkpoint = Checkpoint(output, training_identity(train, valid, recipe, seed, options.dtype, options.start))
     if options.resume and output.exists() and not checkpoint.path.exists():
         log.info("%s is complete: nothing to resume", output)
-        return _finished(output, device, valid, recipe, best_epoch=None)
+        return _finished(output, device, valid, recipe)
     if options.start is None:
         potential = untrained_network(train, recipe, dtype, seed)
     else:
@@ -105,54 +118,95 @@ def train(
     if recipe.dropout:
         potential = potential.with_dropout(recipe.dropout)
     sets = LabelledSet.make(potential, train), LabelledSet.make(potential, valid)
-    stage = _run_epochs(potential, sets, recipe, seed, checkpoint, on_epoch, options)
+    stepper = Stepper(potential, Weights(potential, recipe), sets[0], recipe, seed)
+    stage = _run_laps(stepper, sets[1], checkpoint, on_lap, options)
     potential.module.load_state_dict(stage.best.weights)
     if recipe.centre_energies:
         centre_energies(potential, sets[0], recipe)
     write_snapshots(output, stage.snapshots)
     potential.save(output)
+    write_training_record(output, _record(potential, sets, recipe, seed, stage))
     checkpoint.path.unlink(missing_ok=True)
-    return _finished(output, device, valid, recipe, stage.best.epoch)
+    return _finished(output, device, valid, recipe)
 
 
-def _run_epochs(
-    potential: Trainable,
-    sets: tuple[LabelledSet, LabelledSet],
-    recipe: Recipe,
-    seed: int,
+def _run_laps(
+    stepper: Stepper,
+    valid: LabelledSet,
     checkpoint: Checkpoint,
-    on_epoch: Callable[[EpochReport], None],
+    on_lap: Callable[[LapReport], None],
     options: TrainingOptions,
 ) -> Stage:
-    """All epochs that are missing."""
-    module, (train_set, valid_set) = potential.module, sets
-    parameters, decay = module.parameters(), recipe.weight_decay
-    optimiser = torch.optim.AdamW(parameters, recipe.learning_rate, weight_decay=decay, fused=True)
-    stage = Stage(0, Best(0, math.inf, copy.deepcopy(module.state_dict())), {})
+    """All laps that are missing."""
+    recipe, potential, weights = stepper.recipe, stepper.potential, stepper.weights
+    plan = Plan.first(recipe, stepper.batches)
+    stage = Stage(0, plan, Best(0, math.inf, copy.deepcopy(potential.module.state_dict())), (), {})
     if options.resume:
-        stage = checkpoint.load(module, optimiser) or stage
-    kept = snapshot_epochs(recipe.epochs, options.snapshots) if options.snapshots else []
-    for epoch in range(stage.epochs, recipe.epochs):
+        stage = checkpoint.load(weights) or stage
+    kept = _snapshot_steps(plan, stepper, options.snapshots) if options.snapshots else {}
+    while stage.steps < stage.plan.steps:
         began = time.perf_counter()
+        done = stage.plan.next_stop(recipe, stage.steps, stepper.batches)
         with torch.random.fork_rng(enabled=recipe.dropout > 0):
-            train_loss = run_epoch(potential, optimiser, train_set, recipe, epoch, seed)
-        errors = validate(potential, valid_set, recipe, centred=recipe.centre_energies)
-        if not math.isfinite(errors.loss):
-            advice = "check the units of the labels, or lower the learning rate"
-            raise InputError(f"the training diverged in epoch {epoch + 1}: {advice}")
-        improved = errors.loss < stage.best.loss
-        best = Best(epoch + 1, errors.loss, copy.deepcopy(module.state_dict())) if improved else stage.best
-        weights = dict(module.named_parameters()) if epoch in kept else {}
-        taken = {f"{epoch}/{name}": tensor.detach().clone() for name, tensor in weights.items()}
-        stage = Stage(epoch + 1, best, stage.snapshots | taken)
-        checkpoint.save(stage, module, optimiser)
-        seconds = time.perf_counter() - began
-        on_epoch(EpochReport(epoch + 1, recipe.epochs, train_loss, errors, improved, seconds))
+            train_loss = stepper.run(stage.plan, stage.steps, done)
+        before, stage, errors = stage, *_validated(stepper, valid, stage, done)
+        if done in kept:
+            taken = {f"{kept[done]}/{name}": p.detach().clone() for name, p in potential.module.named_parameters()}
+            stage = stage._replace(snapshots=stage.snapshots | taken)
+        checkpoint.save(stage, weights)
+        seconds, annealing = time.perf_counter() - began, before.plan.anneal_from is not None
+        improved = stage.best is not before.best
+        with weights.averaged():
+            on_lap(LapReport(done, stage.plan.steps, train_loss, errors, improved, annealing, seconds, potential))
     return stage
 
 
-def _finished(output: Path, device: str, valid: Sequence[Atoms], recipe: Recipe, best_epoch: int | None) -> Trained:
+def _snapshot_steps(plan: Plan, stepper: Stepper, share: float) -> dict[int, int]:
+    """After which steps weights are kept, with the number of the lap."""
+    stops = plan.stops(stepper.recipe, stepper.batches)
+    return {stops[lap]: lap for lap in snapshot_laps(len(stops), share)}
+
+
+def _validated(stepper: Stepper, valid: LabelledSet, stage: Stage, done: int) -> tuple[Stage, ValidationErrors]:
+    """The stage after another lap, by the errors of the averaged weights."""
+    recipe, potential, plan, best = stepper.recipe, stepper.potential, stage.plan, stage.best
+    with stepper.weights.averaged():
+        errors = validate(potential, valid, recipe, plan.energy_weight(recipe), centred=recipe.centre_energies)
+        if not math.isfinite(errors.loss):
+            advice = "check the units of the labels, or lower the learning rate"
+            raise InputError(f"the training diverged before step {done}: {advice}")
+        # The second stage has a loss of its own, and its weights are the better ones.
+        if errors.loss < best.loss or stage.steps == plan.anneal_from:
+            best = Best(done, errors.loss, copy.deepcopy(potential.module.state_dict()))
+    path = stage.path
+    # A falling rate lowers the error by itself: only steps at a constant one tell whether more of them would help.
+    if recipe.schedule != "cosine" and plan.anneal_from is None:
+        path = (*path, Point(done, errors.force_rmse))
+    return Stage(done, plan.after(recipe, done, path), best, path, stage.snapshots), errors
+
+
+def _record(
+    potential: Trainable, sets: tuple[LabelledSet, LabelledSet], recipe: Recipe, seed: int, stage: Stage
+) -> TrainingRecord:
+    """How it went."""
+    found = [validate(potential, data, recipe) for data in sets]
+    errors = [SetErrors(len(data), e.force_rmse, e.energy_rmse_per_atom) for data, e in zip(sets, found, strict=True)]
+    spread = float((sets[1].energies / sets[1].sizes).double().std(correction=0))
+    ended: Literal["flat", "steps"] = "flat" if stage.plan.flat else "steps"
+    return TrainingRecord(
+        settings=recipe.settings(),
+        seed=seed,
+        steps=stage.steps,
+        ended=ended,
+        path=stage.path,
+        train=errors[0],
+        valid=errors[1],
+        energy_spread=spread,
+    )
+
+
+def _finished(output: Path, device: str, valid: Sequence[Atoms], recipe: Recipe) -> Trained:
     """The network as it was written, with its errors."""
     potential = as_trainable(load_potential(output, device))
     errors = validate(potential, LabelledSet.make(potential, valid), recipe)
-    return Trained(potential, best_epoch, errors.energy_rmse_per_atom, errors.force_rmse)
+    return Trained(potential, errors.energy_rmse_per_atom, errors.force_rmse, read_training_record(output))

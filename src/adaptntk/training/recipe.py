@@ -1,11 +1,15 @@
-"""How networks are trained: the paper's recipe, one for the CPU, and a toy."""
+"""How networks are trained: recipes by purpose, the paper's, and the one of before."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from adaptntk.errors import InputError
 from adaptntk.models.family import Architecture
 from adaptntk.models.registry import DEFAULT_FAMILY, find_family
+
+SCHEDULES = ("settle", "cosine", "constant")
+DEFAULT_PRESET = "standard"
 
 
 @dataclass(frozen=True)
@@ -13,8 +17,20 @@ class Recipe:
     """How a network is trained, by AdamW.
 
     Args:
-        cosine: let the learning rate fall to zero along a cosine; constant otherwise (paper).
+        steps, epochs: the length, as one of the two. With the schedule ``settle`` a training may end earlier.
+        schedule: of the learning rate. ``settle``: constant until the validation error is flat, or until what is left
+            is just enough for the end, then down to zero (see ``schedule.py``). ``cosine``: down to zero along a
+            cosine. ``constant`` (paper).
+        batch_size: structures in a batch; None for as many as have about ``batch_atoms`` atoms together: forces teach,
+            and a large structure has many.
+        warm_up: steps over which the learning rate rises at the beginning.
+        anneal: share of all steps in which ``settle`` brings the rate to zero.
+        extensions: how often ``settle`` doubles the steps when they are used up while the validation error still falls.
+        average: the weights that are validated and saved are a moving average over about this share of the steps so
+            far; 0 for the weights themselves.
         energy_weight, forces_weight: of the two mean squared errors.
+        last_energy_weight: that of the energies while ``settle`` brings the rate to zero: a second stage as MACE
+            has it. Forces teach a network its shape; once that stands, energies cost them little.
         per_atom_energy: energy error per atom (as MACE does) rather than of the total.
         element_energies: subtract a least-squares energy per element before scale and shift, needed when compositions
             differ; otherwise only the mean energy per atom (paper).
@@ -24,41 +40,87 @@ class Recipe:
             the training set is zero. With so small an energy weight the optimiser leaves it wrong for long;
             forces and gradient features do not depend on it. Off in the paper's recipe.
         gradient_clip: largest norm of a step's gradient; 0 for none (paper).
+        weight_decay: of all parameters, or of those that the family chooses if ``chosen_decay`` (as MACE does).
+        memory: decay of AdamW's mean of squared gradients. With few labels 0.999 remembers longer than it should.
         dropout: rate of dropout in the last readout while training; 0 for none.
     """
 
     architecture: Architecture
-    epochs: int
-    batch_size: int
     learning_rate: float
-    cosine: bool
+    schedule: str = "settle"
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    batch_atoms: int = 48
+    warm_up: int = 0
+    anneal: float = 0.4
+    extensions: int = 0
+    average: float = 0.0
     energy_weight: float = 0.01
     forces_weight: float = 0.99
+    last_energy_weight: float | None = None
     per_atom_energy: bool = True
     element_energies: bool = True
     force_scale: bool = True
     centre_energies: bool = True
     gradient_clip: float = 10.0
     weight_decay: float = 0.01
+    chosen_decay: bool = False
+    memory: float = 0.999
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name.replace('_', ' ')} must be positive, not {getattr(self, name)}")
+        for name in ("steps", "epochs", "batch_size", "batch_atoms", "learning_rate"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"{name.replace('_', ' ')} must be positive, not {value}")
+        if (self.steps is None) == (self.epochs is None):
+            raise InputError("a training needs a number of steps or of epochs, and not both")
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"unknown schedule {self.schedule!r}: choose one of {', '.join(SCHEDULES)}")
+
+    def lasting(self, steps: int | None = None, epochs: int | None = None) -> "Recipe":
+        """The same with another length, if one is given."""
+        return self if steps is None and epochs is None else replace(self, steps=steps, epochs=epochs)
+
+    def settings(self) -> dict[str, Any]:
+        """All of it, as plain values. What is as it was before it could be chosen is left out."""
+        chosen = asdict(self)
+        defaults = {"steps": None, "batch_atoms": 48, "warm_up": 0, "anneal": 0.4, "extensions": 0, "average": 0.0}
+        defaults |= {"last_energy_weight": None, "chosen_decay": False, "memory": 0.999}
+        if self.schedule != "settle":
+            chosen["cosine"] = chosen.pop("schedule") == "cosine"
+        return {name: value for name, value in chosen.items() if name not in defaults or value != defaults[name]}
 
 
-_SIZES = find_family(DEFAULT_FAMILY).architectures
+_SIZES: Mapping[str, Architecture] = find_family(DEFAULT_FAMILY).architectures
 _OF_THE_PAPER: Any = {"element_energies": False, "force_scale": False, "centre_energies": False, "gradient_clip": 0.0}
+# Chosen by time to accuracy: ``python -m benchmarks training``.
+_STANDARD = Recipe(
+    _SIZES["standard"],
+    learning_rate=1e-2,
+    steps=20_000,
+    warm_up=50,
+    average=0.05,
+    last_energy_weight=1.0,
+    weight_decay=5e-7,
+    chosen_decay=True,
+    memory=0.99,
+)
 PRESETS = {
-    "paper": Recipe(_SIZES["paper"], epochs=500, batch_size=16, learning_rate=1e-4, cosine=False, **_OF_THE_PAPER),
-    "small": Recipe(_SIZES["small"], epochs=80, batch_size=8, learning_rate=1e-2, cosine=True),
+    # A minute of one core for a small molecule.
+    "fast": replace(_STANDARD, architecture=_SIZES["fast"], steps=2_000),
+    # For 50 to 500 labels: until they are used up.
+    "standard": _STANDARD,
+    "paper": Recipe(_SIZES["paper"], 1e-4, "constant", epochs=500, batch_size=16, **_OF_THE_PAPER),
+    # The recipe of before, to compare with.
+    "small": Recipe(_SIZES["small"], 1e-2, "cosine", epochs=80, batch_size=8),
     # A toy: seconds, to try things out.
-    "tiny": Recipe(_SIZES["tiny"], epochs=30, batch_size=5, learning_rate=3e-2, cosine=True),
+    "tiny": Recipe(_SIZES["tiny"], 3e-2, "cosine", epochs=30, batch_size=5),
 }
 
 
-def find_preset(name: str, epochs: int | None = None) -> Recipe:
+def find_preset(name: str, epochs: int | None = None, steps: int | None = None) -> Recipe:
     """The recipe of that name, with another length if wanted; ``family:name`` for networks of another family."""
     family, _, preset = name.rpartition(":")
     if preset not in PRESETS:
@@ -69,4 +131,4 @@ def find_preset(name: str, epochs: int | None = None) -> Recipe:
         if preset not in sizes:
             raise InputError(f"the family {family!r} has no preset {preset!r}: it has {', '.join(sizes) or 'none'}")
         recipe = replace(recipe, architecture=sizes[preset])
-    return recipe if epochs is None else replace(recipe, epochs=epochs)
+    return recipe.lasting(steps, epochs)

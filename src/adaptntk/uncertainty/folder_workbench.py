@@ -1,7 +1,6 @@
 """A folder in which methods find the networks they need, each trained once."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -19,8 +18,9 @@ from adaptntk.models.registry import load_potential
 from adaptntk.representation import short_repr
 from adaptntk.training.checkpoint import checkpoint_file, read_snapshots, snapshot_file, training_identity
 from adaptntk.training.labelled import untrained_network
-from adaptntk.training.loop import EpochReport, TrainingOptions, train
+from adaptntk.training.loop import LapReport, TrainingOptions, train
 from adaptntk.training.recipe import Recipe
+from adaptntk.training.schedule import Plan
 from adaptntk.uncertainty.workbench import Workbench
 
 # Of the epochs, at the end: the weights from which SWAG is made.
@@ -46,7 +46,7 @@ class FolderWorkbench(Workbench):
     folder: Path = field(kw_only=True)
     recipe: Recipe = field(kw_only=True)
     device: str = "auto"
-    on_epoch: Callable[[str, EpochReport], None] = lambda name, report: None
+    on_lap: Callable[[str, LapReport], None] = lambda name, report: None
     given: Mapping[str, Path] = field(default_factory=dict)
     dtype: str | None = None
     head: str | None = None
@@ -61,7 +61,7 @@ class FolderWorkbench(Workbench):
         name = f"member-{number}"
         self.used.add(name)
         if name not in self._loaded:
-            keep = number == 0 and not self.recipe.cosine and self.keep_snapshots
+            keep = number == 0 and self.recipe.schedule == "constant" and self.keep_snapshots
             # A thousand members of one seed come before the first of the next.
             path = self._trained(name, self.recipe, 1000 * self.seed + number, SNAPSHOT_SHARE * keep)
             how = (self.dtype, self.head, self.trust) if name in self.given else ()
@@ -87,14 +87,15 @@ class FolderWorkbench(Workbench):
         """
         model = self.member(0)
         trained = self.given.get("member-0", self.folder / "member-0.model")
-        if not self.recipe.cosine and snapshot_file(trained).exists():
+        recipe = self.recipe
+        if recipe.schedule == "constant" and snapshot_file(trained).exists():
             return read_snapshots(trained)
         self.used.add("swag")
-        epochs = max(2, int(SNAPSHOT_SHARE * self.recipe.epochs))
-        rate = self.recipe.learning_rate
-        if self.recipe.cosine:
-            rate *= 0.5 * (1 + math.cos(math.pi * (1 - SNAPSHOT_SHARE)))
-        recipe = dataclasses.replace(self.recipe, epochs=epochs, learning_rate=rate, cosine=False)
+        steps, epochs = (n and max(2, int(SNAPSHOT_SHARE * n)) for n in (recipe.steps, recipe.epochs))
+        whole = Plan(steps=1000, anneal_from=round(1000 * (1 - recipe.anneal)) if recipe.schedule == "settle" else None)
+        rate = recipe.learning_rate * whole.rate(recipe, round(1000 * (1 - SNAPSHOT_SHARE)))
+        constant: dict[str, Any] = {"schedule": "constant", "average": 0.0, "warm_up": 0, "extensions": 0}
+        recipe = dataclasses.replace(recipe.lasting(steps, epochs), learning_rate=rate, **constant)
         return read_snapshots(self._trained("swag", recipe, 1000 * self.seed, snapshots=1.0, start=model))
 
     def dropout_member(self, rate: float) -> Potential:
@@ -145,10 +146,10 @@ class FolderWorkbench(Workbench):
         begun = checkpoint_file(path).exists()
         if begun or not path.exists():
 
-            def report(epoch: EpochReport) -> None:
+            def report(lap: LapReport) -> None:
                 with (self.folder / f"{name}.seconds").open("a") as file:
-                    file.write(f"{epoch.seconds:.4f}\n")
-                self.on_epoch(name, epoch)
+                    file.write(f"{lap.seconds:.4f}\n")
+                self.on_lap(name, lap)
 
             began = time.perf_counter()
             options = TrainingOptions(resume=begun, snapshots=snapshots, start=start)

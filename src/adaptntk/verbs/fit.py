@@ -1,7 +1,7 @@
 """``adaptntk fit``"""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,13 +12,13 @@ from adaptntk.files import check_writable
 from adaptntk.progress import Show
 from adaptntk.verbs.settings import argument, describe, option, verb
 from adaptntk.verbs.shared import BatchSize, Device, LabelNames, Memory, Seed, Workers
-from adaptntk.verbs.train import epoch_line
+from adaptntk.verbs.train import lap_teller
 
 if TYPE_CHECKING:
     from ase import Atoms
 
     from adaptntk.core.calibration import Calibration
-    from adaptntk.training.loop import EpochReport
+    from adaptntk.training.loop import LapReport
     from adaptntk.uncertainty.fitted import Fitted
     from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 
@@ -34,7 +34,7 @@ NTK_OPTIONS = {
     "sketch": "sketch", "sketch_dim": "dim", "sketch_seed": "sketch_seed", "alpha": "alpha", "lam": "lam",
     "lam_criterion": "criterion", "normalise": "normalise",
 }  # fmt: skip
-OTHER_OPTIONS = ("options", "members", "work", "preset", "epochs")
+OTHER_OPTIONS = ("options", "members", "work", "preset", "steps", "epochs")
 
 
 class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
@@ -58,7 +58,8 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
         None,
         default_text="OUTPUT.networks",
     )
-    preset: str = option("Of that training, see adaptntk train.", "small")
+    preset: str = option("Of that training, see adaptntk train.", "standard")
+    steps: int | None = option("Of that training.", None)
     epochs: int | None = option("Of that training.", None)
     calibration: Path | None = option("Labelled structures for sigma and bounds, instead of --valid.", None)
     sketch: str = option(
@@ -191,9 +192,9 @@ def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[At
         settings.memory_budget,
         show.progress,
         folder=settings.work or settings.output.with_name(settings.output.name + ".networks"),
-        recipe=find_preset(settings.preset, settings.epochs),
+        recipe=find_preset(settings.preset, settings.epochs, settings.steps),
         device=settings.device,
-        on_epoch=_log_epochs,
+        on_lap=_teller(),
         given={f"member-{number}": path for number, path in enumerate((settings.model, *settings.members))},
         dtype=settings.dtype,
         head=settings.head,
@@ -202,9 +203,14 @@ def _bench(settings: FitSettings, show: Show) -> "tuple[FolderWorkbench, list[At
     return bench, None if settings.calibration is None else settings.read(settings.calibration, "partly")
 
 
-def _log_epochs(name: str, report: "EpochReport") -> None:
-    if report.epoch == 1 or report.epoch % max(1, report.epochs // 10) == 0:
-        log.info("%s: %s", name, epoch_line(report, report.seconds))
+def _teller() -> "Callable[[str, LapReport], None]":
+    """Tells of each network that is trained."""
+    tellers: dict[str, Callable[[LapReport], None]] = {}
+
+    def tell(name: str, report: "LapReport") -> None:
+        tellers.setdefault(name, lap_teller(name, times=10))(report)
+
+    return tell
 
 
 def _calibration_lines(calibration: "Calibration", score: str) -> Iterable[str]:

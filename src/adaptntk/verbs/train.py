@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from adaptntk.errors import InputError
 from adaptntk.files import check_writable
+from adaptntk.models.sizes import SIZES
 from adaptntk.progress import Show, duration
 from adaptntk.verbs.settings import option, verb
 from adaptntk.verbs.shared import Device, LabelNames, Seed
 
 if TYPE_CHECKING:
-    from adaptntk.training.loop import EpochReport, Trained
+    from adaptntk.training.loop import LapReport, Trained
+    from adaptntk.training.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
@@ -23,18 +25,46 @@ class TrainSettings(LabelNames, Device, Seed):
     train: Path = option("Labelled training structures (extxyz).")
     valid: Path = option("Labelled validation structures.")
     output: Path = option("The .model file to write.", short="-o")
-    preset: str = option("small (fast on a CPU), paper (for a GPU), or tiny (a toy).", "small")
-    epochs: int | None = option("Override the preset.", None)
-    batch_size: int | None = option("Override the preset.", None)
+    preset: str = option(
+        "fast (a minute for a small molecule), standard (for 50 to 500 labels), paper (for a GPU), small (as before "
+        "0.9), or tiny (a toy).",
+        "standard",
+    )
+    steps: int | None = option("Optimisation steps at most; override the preset.", None)
+    epochs: int | None = option("The same, as passes over the training set.", None)
+    batch_size: int | None = option("Structures in a batch.", None, default_text="about 48 atoms")
     learning_rate: float | None = option("Override the preset.", None)
+    channels: int | None = option(SIZES["channels"], None, default_text="of the preset")
+    max_ell: int | None = option(SIZES["max_ell"], None, default_text="of the preset")
+    hidden_ell: int | None = option(SIZES["hidden_ell"], None, default_text="of the preset")
+    correlation: int | None = option(SIZES["correlation"], None, default_text="of the preset")
+    interactions: int | None = option(SIZES["interactions"], None, default_text="of the preset")
+    cutoff: float | None = option(SIZES["cutoff"], None, default_text="of the preset")
     energy_loss: str = option("Energy error per_atom (as in MACE) or total.", "per_atom")
     energy_reference: str | None = option(
         "Count energies from elements (least squares) or from the mean per atom.",
         None,
         default_text="mean for paper, else elements",
     )
-    resume: bool = option("Go on from the last epoch's checkpoint.", False)
+    resume: bool = option("Go on from the checkpoint of an interrupted training.", False)
     dtype: str = option("float32 or float64.", "float32")
+
+    @property
+    def recipe(self) -> "Recipe":
+        """The preset with all that was chosen."""
+        from adaptntk.training.recipe import find_preset
+
+        recipe = find_preset(self.preset, self.epochs, self.steps)
+        chosen = {name: getattr(self, name) for name in SIZES if getattr(self, name) is not None}
+        given = {name: getattr(self, name) for name in ("batch_size", "learning_rate")}
+        reference = self.energy_reference or ("elements" if recipe.element_energies else "mean")
+        return dataclasses.replace(
+            recipe,
+            architecture=recipe.architecture.resized(**chosen) if chosen else recipe.architecture,
+            per_atom_energy=_second("--energy-loss", self.energy_loss, "total", "per_atom"),
+            element_energies=_second("--energy-reference", reference, "mean", "elements"),
+            **{name: value for name, value in given.items() if value is not None},
+        )
 
 
 class TrainReport(NamedTuple):
@@ -42,56 +72,62 @@ class TrainReport(NamedTuple):
     output: Path
 
     def lines(self) -> Iterable[str]:
-        epoch = "" if self.trained.best_epoch is None else f" epoch {self.trained.best_epoch},"
+        record = self.trained.record
+        why = "" if record is None else f" {record.steps:,} steps ({_ENDS[record.ended]}),"
         yield (
-            f"wrote {self.output}:{epoch} validation force RMSE {self.trained.force_rmse:.4f} eV/Å, "
+            f"wrote {self.output}:{why} validation force RMSE {self.trained.force_rmse:.4f} eV/Å, "
             f"energy RMSE {1000 * self.trained.energy_rmse_per_atom:.2f} meV/atom"
         )
+        yield from [] if record is None else record.lines()
+
+
+_ENDS = {"flat": "the validation error had become flat", "steps": "all that were allowed"}
 
 
 @verb(TrainSettings)
 def train(settings: TrainSettings, show: Show) -> TrainReport:
-    """Train a MACE network with the paper's recipe and write a stock .model file."""
+    """Train a MACE network until its labels are used up, and write a stock .model file."""
     from adaptntk.data.splits import check_disjoint
     from adaptntk.training.loop import TrainingOptions, train as train_network
-    from adaptntk.training.recipe import find_preset
 
-    recipe = find_preset(settings.preset, settings.epochs)
-    reference = settings.energy_reference or ("elements" if recipe.element_energies else "mean")
-    recipe = dataclasses.replace(
-        recipe,
-        batch_size=recipe.batch_size if settings.batch_size is None else settings.batch_size,
-        learning_rate=recipe.learning_rate if settings.learning_rate is None else settings.learning_rate,
-        per_atom_energy=_second("--energy-loss", settings.energy_loss, "total", "per_atom"),
-        element_energies=_second("--energy-reference", reference, "mean", "elements"),
-    )
+    recipe = settings.recipe
     check_writable(settings.output)
     sets = settings.read(settings.train), settings.read(settings.valid)
     check_disjoint({f"--train {settings.train}": sets[0], f"--valid {settings.valid}": sets[1]})
     options = TrainingOptions(settings.dtype, settings.resume)
-    trained = train_network(*sets, settings.output, recipe, settings.seed, settings.device, _log_epochs(), options)
+    trained = train_network(*sets, settings.output, recipe, settings.seed, settings.device, lap_teller(), options)
     return TrainReport(trained, settings.output)
 
 
-def _log_epochs() -> "Callable[[EpochReport], None]":
-    """Tells of an epoch now and then, with the time left."""
-    seconds: deque[float] = deque(maxlen=5)
+def lap_teller(name: str = "", times: int = 20) -> "Callable[[LapReport], None]":
+    """Tells how a training goes, about so many times, with the time that is left at most."""
+    pace: deque[tuple[int, float]] = deque(maxlen=5)  # steps and seconds of the last laps
+    last, told = 0, 0
 
-    def tell(report: "EpochReport") -> None:
-        seconds.append(report.seconds)
-        if report.epoch in (1, report.epochs) or report.epoch % max(1, report.epochs // 20) == 0:
-            log.info("%s", epoch_line(report, sum(seconds) / len(seconds)))
+    def tell(report: "LapReport") -> None:
+        nonlocal last, told
+        pace.append((report.steps - last if report.steps > last else report.steps, report.seconds))
+        last = report.steps
+        if told in (0, report.steps) or report.steps - told >= report.most_steps // times or _is_last(report):
+            told = report.steps
+            steps, seconds = map(sum, zip(*pace, strict=True))
+            log.info("%s%s", f"{name}: " if name else "", lap_line(report, seconds / max(steps, 1)))
 
     return tell
 
 
-def epoch_line(report: "EpochReport", seconds: float) -> str:
-    """How an epoch went; with so many seconds for each of the others, how long it will take."""
-    errors, left = report.validation, report.epochs - report.epoch
+def _is_last(report: "LapReport") -> bool:
+    return report.steps == report.most_steps
+
+
+def lap_line(report: "LapReport", pace: float) -> str:
+    """How a training stands; with so many seconds for a step, how long it will take at most."""
+    errors, left = report.validation, report.most_steps - report.steps
+    rest = f", at most {duration(pace * left)} left" if left else ""
     return (
-        f"epoch {report.epoch:4d}/{report.epochs}  loss {report.train_loss:.5f}  validation: "
-        f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom  "
-        f"{duration(report.seconds)} per epoch" + (f", {duration(seconds * left)} left" if left else "")
+        f"step {report.steps:6d}/{report.most_steps}  loss {report.train_loss:.5f}  validation: "
+        f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom"
+        f"{'  annealing' if report.annealing else ''}  {1000 * pace:.0f} ms per step{rest}"
     )
 
 

@@ -5,14 +5,14 @@ import importlib.util
 import io
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from ase import Atoms
 
-from adaptntk.errors import ModelError
+from adaptntk.errors import InputError, ModelError
 from adaptntk.models.family import EnergyReference, Family, Trainable
 from adaptntk.models.protocol import Potential
 
@@ -32,9 +32,25 @@ class MACEArchitecture:
     bessel_functions: int = 8
     polynomial_cutoff: int = 5
 
+    def resized(self, **sizes: Any) -> "MACEArchitecture":
+        first, *others = self.hidden_irreps.split("+")
+        channels = int(sizes.pop("channels", int(first.split("x")[0])))
+        highest = int(sizes.pop("hidden_ell", len(others)))
+        hidden = " + ".join(f"{channels}x{order}{'eo'[order % 2]}" for order in range(highest + 1))
+        changed = replace(self, hidden_irreps=hidden, **sizes)
+        for name in ("channels", "correlation", "interactions", "cutoff"):
+            value = channels if name == "channels" else getattr(changed, name)
+            if not value > 0:
+                raise InputError(f"{name} must be positive, not {value:g}")
+        if not 0 <= highest <= changed.max_ell:
+            why = f"0 to {changed.max_ell}, the highest order of the spherical harmonics"
+            raise InputError(f"the highest order of the features must be {why}, not {highest}")
+        return changed
+
 
 PAPER = MACEArchitecture("128x0e + 128x1o", max_ell=3, correlation=3, cutoff=6.0, radial_mlp=(64, 64, 64))
 TINY = MACEArchitecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
+STANDARD = MACEArchitecture("16x0e + 16x1o + 16x2e", max_ell=3, correlation=3, cutoff=5.0, radial_mlp=(64, 64, 64))
 SMALL = MACEArchitecture("16x0e + 16x1o", max_ell=2, correlation=2, cutoff=5.0, radial_mlp=(32, 32))
 
 
@@ -47,7 +63,7 @@ class MACEFamily(Family):
 
     name = "mace"
     files = "MACE .model files"
-    architectures = {"paper": PAPER, "small": SMALL, "tiny": TINY}  # noqa: RUF012
+    architectures = {"fast": STANDARD, "standard": STANDARD, "paper": PAPER, "small": SMALL, "tiny": TINY}  # noqa: RUF012
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".model" or _is_pickle_of_mace(path)

@@ -228,6 +228,12 @@ class MACEPotential(Trainable):
         with torch.no_grad():
             torch.atleast_1d(self.module.scale_shift.shift)[self._head_index] += per_atom
 
+    def decayed_parameters(self) -> list[torch.nn.Parameter]:
+        """As MACE chooses them: not embeddings, radial functions and readouts."""
+        linear = ("linear.weight", "skip_tp_full.weight")
+        named = self.module.interactions.named_parameters()
+        return [p for name, p in named if name.endswith(linear)] + list(self.module.products.parameters())
+
     def save(self, path: str | Path) -> None:
         """Write a stock ``.model`` file, whose bytes depend on the network alone."""
         content = network_bytes(self._stock_copy().cpu().eval())  # whatever was done with it last

@@ -1,0 +1,102 @@
+"""The steps of a lap over the training set, and errors on the validation set."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from adaptntk.models.family import Trainable
+from adaptntk.training.labelled import LabelledSet
+from adaptntk.training.recipe import Recipe
+from adaptntk.training.schedule import Plan
+from adaptntk.training.weights import Weights
+
+
+@dataclass(frozen=True)
+class ValidationErrors:
+    """Errors on the validation set: the loss, and root mean square errors in eV per atom and eV/Å."""
+
+    loss: float
+    energy_rmse_per_atom: float
+    force_rmse: float
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """Takes the steps of a training: a network, its optimiser, and what it learns from."""
+
+    potential: Trainable
+    weights: Weights
+    data: LabelledSet
+    recipe: Recipe
+    seed: int
+
+    @property
+    def batches(self) -> int:
+        """In an epoch."""
+        return math.ceil(len(self.data) / self.data.batch_size(self.recipe))
+
+    def run(self, plan: Plan, first: int, stop: int) -> float:
+        """Take the steps from ``first`` up to ``stop``; their mean loss."""
+        self.potential.module.train()
+        total, count = torch.zeros((), dtype=torch.float64, device=self.potential.device), 0
+        energy_weight = plan.energy_weight(self.recipe)
+        batches: list[list[int]] = []
+        for step in range(first, stop):
+            epoch, place = divmod(step, self.batches)
+            if step == first or place == 0:
+                batches = self._begin(epoch, place)
+            indices = batches[place]
+            loss = self._loss(indices, energy_weight)
+            self.weights.step(loss, step, plan.rate(self.recipe, step))
+            total += loss.detach() * len(indices)
+            count += len(indices)
+        return float(total) / count
+
+    def _begin(self, epoch: int, place: int) -> list[list[int]]:
+        # The order is a function of seed and epoch alone, so that a resumed training repeats it; so are the masks.
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(len(self.data))
+        if self.recipe.dropout:
+            torch.manual_seed(
+                int((rng if place == 0 else np.random.default_rng([self.seed, epoch, place])).integers(2**62))
+            )
+        return self.data.batches(self.data.batch_size(self.recipe), order)
+
+    def _loss(self, indices: list[int], energy_weight: float) -> torch.Tensor:
+        energy_error, force_error = self.data.errors(self.potential, indices, training=True)
+        energy_loss = (energy_error / (self.data.sizes[indices] if self.recipe.per_atom_energy else 1)).square().mean()
+        return energy_weight * energy_loss + self.recipe.forces_weight * force_error.square().mean()
+
+
+def validate(
+    potential: Trainable, data: LabelledSet, recipe: Recipe, energy_weight: float | None = None, centred: bool = False
+) -> ValidationErrors:
+    """Errors on a set; ``centred`` leaves the constant out of the energy error, as it will be set in the end."""
+    potential.module.eval()
+    energy_sum = force_sum = force_count = 0.0
+    per_atom: list[float] = []
+    for indices in data.batches(data.batch_size(recipe)):
+        errors = data.errors(potential, indices, training=False)
+        energy_error, force_error = (error.detach().double() for error in errors)
+        sizes = data.sizes[indices].double()
+        energy_sum += float((energy_error / (sizes if recipe.per_atom_energy else 1)).square().sum())
+        per_atom += (energy_error / sizes).tolist()
+        force_sum += float(force_error.square().sum())
+        force_count += force_error.numel()
+    force_mse = force_sum / force_count
+    weight = recipe.energy_weight if energy_weight is None else energy_weight
+    loss = weight * energy_sum / len(data) + recipe.forces_weight * force_mse
+    offset = float(np.mean(per_atom)) if centred else 0.0
+    return ValidationErrors(loss, float(np.sqrt(np.mean((np.array(per_atom) - offset) ** 2))), math.sqrt(force_mse))
+
+
+def centre_energies(potential: Trainable, data: LabelledSet, recipe: Recipe) -> None:
+    """Move the network's constant per atom so that the mean error per atom over ``data`` is zero."""
+    total = 0.0
+    for indices in data.batches(data.batch_size(recipe)):
+        with torch.no_grad():
+            energies = potential.interaction_energies([data.graphs[i] for i in indices])
+        total += float(((energies - data.energies[indices]) / data.sizes[indices]).double().sum())
+    potential.shift_energies(-total / len(data))
