@@ -58,7 +58,7 @@ def test_the_schema_knows_every_field_and_its_meaning():
         ({"select": {"method": "best"}}, "choose one of adaptntk"),
         ({"first": {"valid": 3}}, "greater than or equal to 10"),
         ({"explore": {"coverage": 0.99}}, "needs first.valid of at least 99"),
-        ({"train": {"preset": "huge"}}, "choose one of paper, small, tiny"),
+        ({"train": {"preset": "huge"}}, "choose one of fast, standard, paper, small, tiny"),
         ({"uncertainty": {"sketch": "fine"}}, "sketch"),
         ({"label": {"kind": "dataset"}}, "settings: {file: labelled.xyz}"),
         ({"name": None}, "name"),

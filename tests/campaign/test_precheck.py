@@ -143,3 +143,12 @@ def test_labels_are_counted_in_one_way(reference):
     run = read_run(reference)
     assert labels_bought(run.labels) == run.summaries[-1].labels_spent == 34
     assert any("34 labels; " in str(line) for line in verbs.status(run=reference).lines())
+
+
+def test_networks_of_other_sizes_are_counted(tmp_path):
+    config = write_config(tmp_path, train={"preset": "tiny", "channels": 6, "cutoff": 3.0}, uncertainty={})
+    _, lines = check_campaign(read_config(config))
+    reference = EnergyReference((1, 8), (0.0, 0.0), 1.0, 0.0)
+    expected = build_network(MACEFamily.architectures["tiny"].resized(channels=6), reference, 5.0, torch.float32, 0)
+    count = sum(parameter.numel() for parameter in expected.parameters())
+    assert f"{count:,} parameters" in "\n".join(lines)

@@ -6,7 +6,7 @@ import torch
 
 from adaptntk.data.structures import FORCES
 from adaptntk.errors import InputError
-from adaptntk.training.checkpoint import read_snapshots, snapshot_epochs, training_identity
+from adaptntk.training.checkpoint import read_snapshots, snapshot_laps, training_identity
 from adaptntk.training.loop import TrainingOptions, train
 from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
@@ -23,7 +23,7 @@ def test_a_foreign_checkpoint_is_refused(parts, tmp_path):
 
     output = tmp_path / "a.model"
     with pytest.raises(KeyboardInterrupt):
-        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", on_epoch=stop)
+        train(parts["train"], parts["valid"], output, SHORT, seed=5, device="cpu", on_lap=stop)
     with pytest.raises(InputError, match="other data, seed or settings"):
         train(parts["train"], parts["valid"], output, SHORT, seed=6, device="cpu", options=RESUME)
     (tmp_path / "a.model.checkpoint").write_bytes(b"junk")
@@ -53,7 +53,7 @@ def test_the_identity_stays_what_it_was(ethanol_frames):
     ("epochs", "expected"), [(1, [0]), (4, [3]), (12, [9, 10, 11]), (80, list(range(60, 80))), (500, None)]
 )
 def test_which_epochs_are_kept(epochs, expected):
-    found = snapshot_epochs(epochs)
+    found = snapshot_laps(epochs)
     assert found[-1] == epochs - 1
     assert len(found) <= 20
     if expected is not None:
@@ -68,13 +68,13 @@ def test_snapshots_survive_an_interruption(parts, tmp_path):
         pass
 
     def stop(report):
-        if report.epoch == 3:
+        if report.steps == report.most_steps * 3 // 4:
             raise StopError
 
     sets, keep = (parts["train"], parts["valid"]), TrainingOptions(snapshots=0.75)
     train(*sets, tmp_path / "a.model", SHORT, device="cpu", options=keep)
     with pytest.raises(StopError):
-        train(*sets, tmp_path / "b.model", SHORT, device="cpu", on_epoch=stop, options=keep)
+        train(*sets, tmp_path / "b.model", SHORT, device="cpu", on_lap=stop, options=keep)
     train(*sets, tmp_path / "b.model", SHORT, device="cpu", options=dataclasses.replace(keep, resume=True))
     assert len(read_snapshots(tmp_path / "a.model")) == 3
     for a, b in zip(read_snapshots(tmp_path / "a.model"), read_snapshots(tmp_path / "b.model"), strict=True):
@@ -88,12 +88,12 @@ def test_snapshots_survive_an_interruption(parts, tmp_path):
 
 def test_a_training_that_was_killed_between_its_last_epoch_and_its_model_writes_the_same_bytes(parts, tmp_path):
     def stop(report):
-        if report.epoch == SHORT.epochs:
+        if report.steps == report.most_steps:
             raise KeyboardInterrupt
 
     whole, killed = tmp_path / "whole.model", tmp_path / "killed.model"
     train(parts["train"], parts["valid"], whole, SHORT, seed=5, device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", on_epoch=stop)
+        train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", on_lap=stop)
     train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", options=RESUME)
     assert killed.read_bytes() == whole.read_bytes()

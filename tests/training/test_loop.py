@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from adaptntk.evaluation import summarise_errors
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.registry import load_potential
 from adaptntk.training.loop import TrainingOptions, train
+from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
 
 RESUME = TrainingOptions(resume=True)
@@ -44,11 +46,11 @@ def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
         pass
 
     def stop(report):
-        if report.epoch == 2:
+        if report.steps == report.most_steps // 2:
             raise InterruptionError
 
     with pytest.raises(InterruptionError):
-        train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, seed=5, device="cpu", on_epoch=stop)
+        train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, seed=5, device="cpu", on_lap=stop)
     assert not (tmp_path / "cut.model").exists()
     seen = []
     resumed = train(
@@ -59,11 +61,11 @@ def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
         5,
         "cpu",
         options=RESUME,
-        on_epoch=seen.append,
+        on_lap=seen.append,
     )
-    assert [report.epoch for report in seen] == [3, 4]
+    assert [4 * report.steps / report.most_steps for report in seen] == [3, 4]
     assert torch.equal(weights(tmp_path / "whole.model"), weights(tmp_path / "cut.model"))
-    assert resumed.best_epoch == whole.best_epoch
+    assert resumed.record == whole.record
     before = (tmp_path / "cut.model").read_bytes()
     again = train(parts["train"], parts["valid"], tmp_path / "cut.model", SHORT, 5, "cpu", options=RESUME)
     assert (tmp_path / "cut.model").read_bytes() == before
@@ -74,11 +76,13 @@ def test_interrupted_training_ends_with_the_same_weights(parts, tmp_path):
 def test_the_best_epoch_is_kept(parts, tmp_path):
     """A learning rate that wrecks the network in the end: what is written is an earlier epoch."""
     reports = []
-    recipe = dataclasses.replace(SHORT, epochs=5, learning_rate=0.3, cosine=False)
-    result = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, device="cpu", on_epoch=reports.append)
+    recipe = dataclasses.replace(SHORT, epochs=5, learning_rate=0.3, schedule="constant")
+    result = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, device="cpu", on_lap=reports.append)
     losses = [report.validation.loss for report in reports]
-    assert result.best_epoch == int(np.argmin(losses)) + 1
-    assert result.force_rmse == pytest.approx(reports[result.best_epoch - 1].validation.force_rmse, rel=1e-4)
+    best = int(np.argmin(losses))
+    assert best < 4
+    assert [report.improved for report in reports][best:] == [True] + [False] * (4 - best)
+    assert result.force_rmse == pytest.approx(reports[best].validation.force_rmse, rel=1e-4)
 
 
 def test_killed_training_resumes(parts, files, tmp_path):
@@ -86,11 +90,11 @@ def test_killed_training_resumes(parts, files, tmp_path):
     output = tmp_path / "killed.model"
     command = [
         sys.executable, "-m", "adaptntk", "train", "--train", str(files["train"]), "--valid", str(files["valid"]),
-        "--epochs", "3", "-o", str(output),
+        "--preset", "small", "--epochs", "3", "-o", str(output),
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
-        if line.startswith("epoch    1"):
+        if line.startswith("step "):
             break
     process.kill()
     process.wait()
@@ -98,8 +102,65 @@ def test_killed_training_resumes(parts, files, tmp_path):
     assert not output.exists()
     done = CliRunner().invoke(app, [*command[3:], "--resume"])
     assert done.exit_code == 0, done.output
-    assert "resuming after epoch" in done.stderr
+    assert "resuming after step" in done.stderr
     assert output.exists()
+
+
+SETTLE = dataclasses.replace(
+    PRESETS["fast"], architecture=TINY_RECIPE.architecture, learning_rate=3e-2, steps=150, extensions=1, warm_up=10
+)
+
+
+def test_a_training_killed_at_random_moments_ends_with_the_same_bytes(parts, tmp_path):
+    """Five kills within steps and between them, in both stages: model and record are those of a whole run."""
+    sets = parts["train"], parts["valid"]
+    whole, cut = tmp_path / "whole.model", tmp_path / "cut.model"
+    laps = []
+    train(*sets, whole, SETTLE, 5, "cpu", laps.append)
+    assert {report.annealing for report in laps} == {False, True}
+    rng = np.random.default_rng(0)
+    moments = sorted(rng.choice(laps[-1].steps, 5, replace=False))
+    for moment in moments:
+        with pytest.raises(KeyboardInterrupt):
+            train(*sets, cut, SETTLE, 5, "cpu", _stop_at(moment), RESUME)
+        assert not cut.exists()
+    train(*sets, cut, SETTLE, 5, "cpu", options=RESUME)
+    assert cut.read_bytes() == whole.read_bytes()
+    records = [Path(f"{model}.training.json").read_text() for model in (whole, cut)]
+    assert records[0] == records[1]
+
+
+def _stop_at(moment):
+    def stop(report):
+        if report.steps >= moment:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def test_what_is_reported_is_what_is_written(parts, tmp_path):
+    """The averaged weights, at the end of the second stage."""
+    seen = []
+
+    def look(report):
+        errors = summarise_errors(report.potential.predict(parts["valid"]), parts["valid"])
+        seen.append((report.steps, errors.force_rmse, report.validation.force_rmse, report.improved))
+
+    result = train(parts["train"], parts["valid"], tmp_path / "a.model", SETTLE, 5, "cpu", look)
+    assert [found for _, found, _, _ in seen] == pytest.approx([reported for _, _, reported, _ in seen], rel=1e-4)
+    last = [found for _, found, _, improved in seen if improved][-1]
+    assert result.force_rmse == pytest.approx(last, rel=1e-4)
+    assert result.record.steps == seen[-1][0]
+    assert len(result.record.path) < len(seen)
+
+
+def test_energies_gain_in_the_second_stage(parts, tmp_path):
+    found = {}
+    for weight in (None, 1.0):
+        recipe = dataclasses.replace(SETTLE, last_energy_weight=weight, extensions=0)
+        found[weight] = train(parts["train"], parts["valid"], tmp_path / f"{weight}.model", recipe, 5, "cpu")
+    assert found[1.0].energy_rmse_per_atom < found[None].energy_rmse_per_atom
+    assert found[1.0].force_rmse < 1.1 * found[None].force_rmse
 
 
 def test_periodic_training(silicon, tmp_path):
@@ -121,7 +182,7 @@ def test_a_training_starts_from_the_very_network(trained, parts, tmp_path):
     for block in module.interactions:
         block.avg_num_neighbors = 4.0
     start = MACEPotential(module, "1" * 64)
-    recipe = dataclasses.replace(SHORT, epochs=1, learning_rate=1e-9, weight_decay=0.0, cosine=False)
+    recipe = dataclasses.replace(SHORT, epochs=1, learning_rate=1e-9, weight_decay=0.0, schedule="constant")
     options = TrainingOptions(start=start)
     again = train(parts["train"], parts["valid"], tmp_path / "a.model", recipe, device="cpu", options=options).potential
     before, expected, found = (p.predict(parts["test"][:4]).forces for p in (trained, start, again))

@@ -17,9 +17,34 @@ def test_impossible_recipes(change):
 
 def test_paper_recipe_is_the_papers():
     paper = PRESETS["paper"]
-    assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.cosine) == (500, 16, 1e-4, False)
+    assert (paper.epochs, paper.batch_size, paper.learning_rate, paper.schedule) == (500, 16, 1e-4, "constant")
     assert (paper.energy_weight, paper.forces_weight) == (0.01, 0.99)
     assert not paper.gradient_clip
     assert not paper.element_energies
     assert not paper.force_scale
     assert not paper.centre_energies
+
+
+def test_a_recipe_has_one_length():
+    for change in ({"steps": 100}, {"epochs": None}):
+        with pytest.raises(InputError, match="steps or of epochs, and not both"):
+            dataclasses.replace(SHORT, **change)
+    assert SHORT.lasting() is SHORT
+    assert (SHORT.lasting(steps=7).steps, SHORT.lasting(steps=7).epochs) == (7, None)
+    assert (PRESETS["fast"].lasting(epochs=7).steps, PRESETS["fast"].lasting(epochs=7).epochs) == (None, 7)
+    with pytest.raises(InputError, match="unknown schedule 'sine': choose one of settle, cosine, constant"):
+        dataclasses.replace(SHORT, schedule="sine")
+
+
+def test_networks_are_resized():
+    standard = PRESETS["standard"].architecture
+    assert standard.resized(channels=32).hidden_irreps == "32x0e + 32x1o + 32x2e"
+    assert standard.resized(hidden_ell=0).hidden_irreps == "16x0e"
+    assert standard.resized(cutoff=6.0, correlation=2) == dataclasses.replace(standard, cutoff=6.0, correlation=2)
+    for change, message in (
+        ({"hidden_ell": 4}, "must be 0 to 3, the highest order"),
+        ({"channels": 0}, "channels must be positive, not 0"),
+        ({"cutoff": -1.0}, "cutoff must be positive, not -1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            standard.resized(**change)

@@ -10,7 +10,7 @@ from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 from adaptntk.uncertainty.workbench import GivenModel
 
-RECIPE = Recipe(TINY, epochs=12, batch_size=5, learning_rate=3e-2, cosine=True)
+RECIPE = Recipe(TINY, 3e-2, "cosine", epochs=12, batch_size=5)
 OPTIONS = {"ensemble": {"members": 2}, "dropout": {"passes": 4}, "swag": {"draws": 4}, "evidential": {"steps": 50}}
 
 

@@ -51,14 +51,14 @@ def test_an_interrupted_training_goes_on(parts, tmp_path):
     recipe, few = dataclasses.replace(RECIPE, epochs=3), {name: frames[:10] for name, frames in parts.items()}
 
     def stop(name, report):
-        if report.epoch == 2:
+        if report.steps == 2 * 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_in(tmp_path / "cut", few, recipe, on_epoch=stop).member(0)
+        work_in(tmp_path / "cut", few, recipe, on_lap=stop).member(0)
     seen = []
-    resumed = work_in(tmp_path / "cut", few, recipe, on_epoch=lambda name, report: seen.append((name, report.epoch)))
+    resumed = work_in(tmp_path / "cut", few, recipe, on_lap=lambda name, report: seen.append((name, report.steps)))
     cut = resumed.member(0)
-    assert seen == [("member-0", 3)]
+    assert seen == [("member-0", 6)]
     whole = work_in(tmp_path / "whole", few, recipe).member(0)
     assert all(torch.equal(a, b) for (_, a), (_, b) in zip(cut.parameters(), whole.parameters(), strict=True))

@@ -250,15 +250,20 @@ class Train(Section):
     dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the network.")
 
     @property
+    def sizes(self) -> dict[str, float]:
+        """Of the network, as far as they are not the preset's."""
+        return self.model_dump(include=set(SIZES), exclude_none=True)
+
+    @property
     def recipe(self) -> "Recipe":
         from adaptntk.training.recipe import find_preset
 
         given = self.model_dump(include={"batch_size", "learning_rate"}, exclude_none=True)
         recipe = replace(find_preset(self.preset, self.epochs, self.steps), **given)
-        sizes = self.model_dump(include=set(SIZES), exclude_none=True)
-        return replace(recipe, architecture=recipe.architecture.resized(**sizes)) if sizes else recipe
+        return replace(recipe, architecture=recipe.architecture.resized(**self.sizes)) if self.sizes else recipe
 
     def check(self) -> None:
+        require(self.steps is None or self.epochs is None, "give steps or epochs, not both")
         known = self.preset in PRESET_NAMES
         require(known, f"unknown preset {shortened(self.preset)!r}: choose one of {', '.join(PRESET_NAMES)}")
 

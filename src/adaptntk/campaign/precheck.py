@@ -34,7 +34,13 @@ from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE, size_of
 from adaptntk.progress import counted, duration
 
 # Parameters of the networks of the presets: so many, and so many more for each element.
-PARAMETERS = {"paper": (461_968, 87_424), "small": (12_064, 1_216), "tiny": (536, 84)}
+PARAMETERS = {
+    "fast": (46_624, 2_288),
+    "standard": (46_624, 2_288),
+    "paper": (461_968, 87_424),
+    "small": (12_064, 1_216),
+    "tiny": (536, 84),
+}
 SECONDS_TO_ANSWER = 5.0
 
 
@@ -193,8 +199,7 @@ def _check_oracle(config: Campaign, found: Inputs, bought: int) -> None:
 def _check_features(config: Campaign, found: Inputs) -> str:
     """Refuse a sketch larger than the network, and features that cannot be held in memory."""
     settings, first, later, stop = config.uncertainty, config.first, config.round, config.stop
-    constant, each = PARAMETERS[config.train.preset]
-    parameters = constant + each * len(found.species)
+    parameters = _parameters(config, found)
     exact = settings.sketch == "none"
     fits = exact or settings.sketch_dim <= parameters
     why = f"more than the {parameters:,} parameters of the network {config.train.preset}"
@@ -211,6 +216,21 @@ def _check_features(config: Campaign, found: Inputs) -> str:
     require(training * row <= DEFAULT_BUDGET and memory < 0.8 * free, f"{text} is more than can be held; {cure}")
     size = "no sketch" if exact else f"sketch {settings.sketch} of {settings.sketch_dim}"
     return f"network {config.train.preset}, {parameters:,} parameters in {config.train.dtype}; {size}; {text}"
+
+
+def _parameters(config: Campaign, found: Inputs) -> int:
+    """Of the network that will be trained."""
+    if not config.train.sizes:
+        constant, each = PARAMETERS[config.train.preset]
+        return constant + each * len(found.species)
+    from adaptntk.models.family import EnergyReference
+    from adaptntk.models.registry import choose_dtype, find_family
+
+    architecture, numbers = config.train.recipe.architecture, tuple(sorted(found.species))
+    reference = EnergyReference(numbers, (0.0,) * len(numbers), 1.0, 0.0)
+    family, structures = find_family(architecture.family), [*found.starts, *found.given][:1]
+    network = family.build(architecture, reference, structures, choose_dtype(config.train.dtype), seed=0)
+    return sum(parameter.numel() for parameter in network.module.parameters())
 
 
 def _check_answers(address: str) -> None:

@@ -178,11 +178,15 @@ def _validated(stepper: Stepper, valid: LabelledSet, stage: Stage, done: int) ->
         # The second stage has a loss of its own, and its weights are the better ones.
         if errors.loss < best.loss or stage.steps == plan.anneal_from:
             best = Best(done, errors.loss, copy.deepcopy(potential.module.state_dict()))
-    path = stage.path
-    # A falling rate lowers the error by itself: only steps at a constant one tell whether more of them would help.
-    if recipe.schedule != "cosine" and plan.anneal_from is None:
-        path = (*path, Point(done, errors.force_rmse))
-    return Stage(done, plan.after(recipe, done, path), best, path, stage.snapshots), errors
+        path = stage.path
+        # A falling rate lowers the error by itself: only steps at a constant one tell whether more would help.
+        if recipe.schedule != "cosine" and plan.anneal_from is None:
+            path = (*path, Point(done, errors.force_rmse))
+        following = plan.after(recipe, done, path)
+        if recipe.centre_energies and following.anneal_from == done:
+            # Energies begin to count: a wrong constant would cost the network what it knows of forces.
+            centre_energies(potential, stepper.data, recipe)
+    return Stage(done, following, best, path, stage.snapshots), errors
 
 
 def _record(

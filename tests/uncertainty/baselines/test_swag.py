@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from adaptntk.errors import InputError
-from adaptntk.training.checkpoint import snapshot_epochs
+from adaptntk.training.checkpoint import snapshot_laps
 from adaptntk.uncertainty.baselines.swag import SWAGOptions, WeightDistribution
 from adaptntk.uncertainty.method import Assessment
 
@@ -26,7 +26,7 @@ def test_swag_distribution_by_hand():
 
 def test_it_uses_the_snapshots_of_the_training(workbench, fit_by_name):
     snapshots = workbench.snapshots()
-    assert len(snapshots) == len(snapshot_epochs(workbench.recipe.epochs)) == 3
+    assert len(snapshots) == len(snapshot_laps(workbench.recipe.epochs)) == 3
     # The learning rate of this recipe falls to zero: the last quarter is repeated at the rate with which it began.
     assert "swag" in workbench.training_seconds()
     weights = torch.cat([tensor.flatten() for _, tensor in workbench.member(0).parameters()])
