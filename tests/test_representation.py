@@ -31,7 +31,7 @@ def test_what_holds_arrays_is_told_in_one_line(fitted, parts, tmp_path, features
     assert blocks in repr(held)
     assert repr(fitted) == (
         "Fitted(method=NTK(...), calibration=Calibration(...), train_hashes=<tuple of 40>,"
-        " calibration_hashes=<tuple of 30>)"
+        " calibration_hashes=<tuple of 30>, learnt=Learnt(...))"
     )
 
 

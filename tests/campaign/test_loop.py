@@ -83,6 +83,19 @@ def test_errors_are_those_of_the_model_on_the_hold_out(reference):
     assert stated["force_rmse_low"] < stated["force_rmse"] < stated["force_rmse_high"]
 
 
+def test_every_round_says_what_limits_its_model(reference):
+    for number, summary in enumerate(outcome(reference)["rounds"]):
+        learnt, limit = summary["learnt"], summary["limit"]
+        potential = load_potential(reference / "rounds" / f"{number:02d}" / "model.model", "cpu")
+        frames = [atoms for n in range(number + 1) for atoms in labels_of(reference, role="train", round=n)]
+        errors = force_errors(potential.predict(frames).forces, frames)
+        assert learnt["train"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-4)
+        sides = learnt["train"], learnt["valid"], summary["errors"]["force_rmse"]
+        assert all(f"{1000 * error:.1f}" in limit["evidence"] for error in sides)
+    text = json.loads((reference / "verdict.json").read_text())["text"]
+    assert (limit["advice"] in text) == (limit["by"] != "labels")
+
+
 def first_rounds(reference, folder, rounds):
     """A copy of the run as it was after so many rounds."""
     run = shutil.copytree(reference, folder / "runs" / "water")
@@ -105,7 +118,7 @@ def test_a_finished_run_is_resumed_at_no_cost_and_can_be_extended(reference, tmp
     run = first_rounds(reference, tmp_path, 2)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*.xyz")}
     _, verdict = run_campaign(write_config(tmp_path, stop={"rounds": 1}), resume=True)
-    assert verdict.text == "the planned round is done"
+    assert verdict.text.startswith("the planned round is done")
     with pytest.raises(InputError, match="go on with --resume"):
         run_campaign(tmp_path / "campaign.yaml")
     run_campaign(tmp_path / "campaign.yaml", resume=True)
@@ -123,7 +136,7 @@ def test_a_campaign_that_an_older_version_began_is_resumed(tmp_path):
     verdict = json.loads((run / "verdict.json").read_text())
     assert verdict | {"text": expected["verdict"]["text"]} == expected["verdict"]  # but for its wording
     summary = json.loads((run / "rounds" / "01" / "round.json").read_text())
-    assert summary.keys() == expected["round"].keys() | {"remarks"}
+    assert summary.keys() == expected["round"].keys() | {"remarks", "learnt", "limit"}
     assert summary["labels"] == expected["round"]["labels"]
     assert summary["errors"] == pytest.approx(expected["round"]["errors"], rel=1e-6)
     waves = [json.loads((run / "rounds" / "01" / "picks.json").read_text()), expected["picks"]]
@@ -192,6 +205,8 @@ def test_from_a_model_that_exists_by_fine_tuning(trained, ethanol_frames, tmp_pa
         assert np.array_equal(tensor.detach(), given[name].detach())
     moved = max(float((tensor - given[name]).detach().abs().max()) for name, tensor in models[1].parameters())
     assert 0 < moved < 1e-3
+    # The first has not learnt from the labels of the campaign: nothing can be said of what limits it.
+    assert [summary["limit"] is None for summary in outcome(run)["rounds"]] == [True, False]
 
 
 def test_what_ends_a_campaign_may_be_raised(reference, tmp_path):

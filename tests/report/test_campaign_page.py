@@ -17,7 +17,8 @@ from adaptntk.errors import InputError
 from adaptntk.progress import duration
 from adaptntk.report.campaign import campaign_page
 from adaptntk.report.campaign_figures import _sensible_scale, rounds_to_draw
-from adaptntk.report.campaign_tables import label_shares, milli, uncertainty_table
+from adaptntk.report.campaign_tables import label_shares, limit_table, milli, uncertainty_table
+from adaptntk.report.run_progress import status_of
 from adaptntk.report.viewer import Candidate, list_candidates, viewer_dataset, worth_showing
 from adaptntk.verbs.report import report as write_report
 from tests.report.example_run import POOL
@@ -59,7 +60,7 @@ def test_nothing_is_loaded_from_anywhere(page):
 
 def test_internal_links_lead_somewhere(page):
     anchors = {value[1:] for tag, name, value in Attributes(page).links if tag == "a" and name == "href"}
-    assert len(anchors) == 8
+    assert len(anchors) == 9
     assert all(f'<section id="{anchor}">' in page for anchor in anchors)
 
 
@@ -75,7 +76,32 @@ def test_the_numbers_of_the_run_are_there_with_units(page, run_folder, other_fol
     for words in ("Target reached", "force RMSE (meV/Å)", "energy MAE (meV/atom)", "6 min 38 s", "temperature (K)"):
         assert words in text
     assert "ethanol, random" in text
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 5
+
+
+def test_what_limits_the_model_is_told_of_every_round_that_knows(page, run_folder):
+    last = json.loads((run_folder / "rounds" / "02" / "round.json").read_text())
+    section = re.search(r'<section id="limit">(.*?)</section>', page, re.DOTALL).group(1)
+    assert "Limited by the network." in section
+    assert last["limit"]["evidence"][1:] in section
+    assert last["limit"]["advice"][1:] in section
+    rows = limit_table(read_run(run_folder)).rows
+    assert [(row[0], row[-1]) for row in rows] == [("1", "labels"), ("2", "network")]
+    assert rows[1][1:5] == (
+        *map(milli, (last["learnt"]["train"], last["learnt"]["valid"])),
+        milli(last["errors"]["force_rmse"]),
+        "2 %",
+    )
+
+
+def test_a_run_of_before_does_not_tell_what_limits_it(run_folder, tmp_path):
+    copy = shutil.copytree(run_folder, tmp_path / "run")
+    for path in copy.glob("rounds/*/round.json"):
+        path.write_text(
+            json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("learnt", "limit")})
+        )
+    assert "No finished round has told how well its model fits" in campaign_page(read_run(copy))
+    assert not any("limited by" in line for line in status_of(read_run(copy)).lines)
 
 
 def test_runs_are_compared_on_common_test_structures(run_folder, other_folder, tmp_path):

@@ -71,6 +71,14 @@ def test_between_rounds_and_before_the_first(run_folder, tmp_path):
     assert "No round is finished yet" in write_report(run=bare).path.read_text()
 
 
+def test_the_status_says_what_limits_the_last_model(run_folder, tmp_path):
+    evidence, advice = status_of(read_run(run_folder)).lines[-2:]
+    assert evidence.startswith("the model of round 2 is limited by the network: force RMSE ")
+    assert "--channels" in advice
+    earlier = read_run(cut_off(run_folder, tmp_path / "run", 2, LABELLED))
+    assert any(line.startswith("the model of round 1 is limited by labels") for line in status_of(earlier).lines)
+
+
 def test_stopped(run_folder):
     run = read_run(run_folder)
     assert progress_of(run).round is None

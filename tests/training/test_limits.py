@@ -73,8 +73,9 @@ def test_each_limit_is_told_with_its_numbers_and_what_to_do():
     assert network.by == "network"
     assert "--channels" in network.advice
     assert "take off nothing" in network.evidence
-    assert network.text.startswith("limited by the network: force RMSE 50.3 meV/Å")
-    assert labels.text.startswith("limited by labels: ")
+    assert network.lines()[0].startswith("limited by the network: force RMSE 50.3 meV/Å")
+    assert labels.lines()[0].startswith("limited by labels: ")
+    assert labels.lines()[1].startswith("advice: ")
 
 
 def test_steps_come_first_for_they_cost_least():
@@ -103,7 +104,8 @@ def test_structures_kept_apart_decide_where_there_are_any():
     """They are where the model will be used: what it was not shown of them it lacks."""
     limit = what_limits(0.02, 0.022, 0.0, holdout=0.08)
     assert limit.by == "labels"
-    assert "20.0 meV/Å on the training set, 22.0 on the validation set, 80.0 on structures kept apart" in limit.evidence
+    errors = "force RMSE 20.0 meV/Å on the training set, 22.0 on the validation set, 80.0 on the hold-out structures"
+    assert limit.evidence.startswith(errors)
     assert what_limits(0.02, 0.06, 0.0, holdout=0.021).by == "network"
 
 

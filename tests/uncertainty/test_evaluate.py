@@ -12,6 +12,7 @@ from adaptntk.errors import InputError
 from adaptntk.evaluation import energy_errors, force_errors
 from adaptntk.files import write_json
 from adaptntk.md.watch import Watch
+from adaptntk.training.limits import Learnt
 from adaptntk.uncertainty.evaluate import Evaluation, evaluate
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
@@ -53,6 +54,10 @@ def test_coverage_out_of_reach_is_said_not_faked(trained, parts):
     small = fit(GivenModel(parts["train"], parts["valid"][:12], potential=trained), "last_layer")
     coverage = evaluate(small, parts["test"]).metrics["conformal"]["0.95"]
     assert coverage["observed"] is None
+
+
+# About that of the model of `fitted` on its test set, eV/Å.
+RMSE = 0.3
 
 
 def without(frames, label):
@@ -247,3 +252,26 @@ def test_unfit_requests(fitted, trained, parts):
         atoms.arrays[FORCES] = 23.06 * forces
     with pytest.raises(InputError, match="look like kcal/mol"):
         evaluate(fitted, wrong)
+
+
+def test_what_limits_the_model_is_said_of_these_structures(fitted, parts, hot_frames, tmp_path):
+    """Its errors on three sets side by side; on others than it learnt from labels may be what it lacks."""
+    known = dataclasses.replace(fitted, learnt=Learnt(0.9 * RMSE, RMSE, 30, gain=0.01))
+    result = evaluate(known, parts["test"])
+    errors = f"{900 * RMSE:.1f} meV/Å on the training set, {1000 * RMSE:.1f} on the validation set, "
+    test = f"{1000 * result.metrics['force_rmse']:.1f} on the test set; twice the steps would take off about 1 %"
+    lines = [*EvaluateReport(result, tmp_path).lines()]
+    (line,) = (line for line in lines if line.startswith("limited by"))
+    assert line == f"limited by the network: force RMSE {errors}{test}"
+    assert lines[lines.index(line) + 1].startswith("advice: more labels will help little: ")
+    assert result.metrics["learnt"] == dataclasses.asdict(known.learnt)
+    far = dataclasses.replace(fitted, learnt=Learnt(0.1 * RMSE, 0.1 * RMSE, 30, gain=0.01))
+    assert evaluate(far, hot_frames).metrics["limit"]["by"] == "labels"
+
+
+def test_where_it_is_not_known_how_far_the_model_came_nothing_is_said(fitted, parts, tmp_path):
+    result = evaluate(dataclasses.replace(fitted, learnt=None), parts["test"])
+    assert "limit" not in result.metrics
+    assert not any("limited by" in line for line in EvaluateReport(result, tmp_path).lines())
+    energies_only = evaluate(fitted, without(parts["test"], FORCES))
+    assert "on the test set" not in energies_only.metrics["limit"]["evidence"]

@@ -26,6 +26,8 @@ def test_round_trip(ntk_file, fitted, parts, tmp_path):
     assert again.features.feature_map == fitted.features.feature_map
     assert again.features.ridge == fitted.features.ridge
     assert again.features.sketch_check == fitted.features.sketch_check
+    assert again.learnt == fitted.learnt
+    assert again.learnt is not None
     # What is written again is the same file, but for where the model is.
     save_fitted(again, tmp_path / "again.ntk")
     first, second = read_header(ntk_file), read_header(tmp_path / "again.ntk")
@@ -33,6 +35,20 @@ def test_round_trip(ntk_file, fitted, parts, tmp_path):
     assert first["networks"][0].pop("path") == "ethanol.model"
     assert first.pop("checksum") != second.pop("checksum")  # the path is part of it
     assert first == second
+
+
+def test_a_file_need_not_say_how_far_the_model_came(ntk_file, tmp_path):
+    header, tensors = contents_of(ntk_file)
+    path, model = tmp_path / "before.ntk", ntk_file.parent / "ethanol.model"
+    write_contents(path, {key: value for key, value in header.items() if key != "learnt"}, tensors)
+    before = load_fitted(path, model, "cpu")
+    assert before.learnt is None
+    save_fitted(before, tmp_path / "again.ntk")
+    assert "learnt" not in read_header(tmp_path / "again.ntk")
+    for damage in ({"gain": 2.0}, {"train": -1.0}, {"valid": "low"}, {"other": 1}):
+        write_contents(path, header | {"learnt": header["learnt"] | damage}, tensors)
+        with pytest.raises(InputError, match=r"before.ntk: was changed or damaged \(header.learnt"):
+            load_fitted(path, model, "cpu")
 
 
 def test_exact_files_round_trip(trained, parts, tmp_path):

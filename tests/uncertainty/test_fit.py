@@ -1,11 +1,17 @@
 """The one way to an uncertainty: what is checked, for every method."""
 
+import shutil
+
 import numpy as np
 import pytest
 from ase import Atoms
 
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash
 from adaptntk.errors import InputError
+from adaptntk.evaluation import summarise_errors
+from adaptntk.models.registry import load_potential
+from adaptntk.training.limits import Point
+from adaptntk.training.record import SetErrors, TrainingRecord, training_record_file, write_training_record
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 from adaptntk.uncertainty.registry import METHODS
@@ -108,3 +114,44 @@ def test_bad_sets_are_refused(trained, parts):
         attempt(train, [*valid[1:12], unlabelled], names={"valid": "v.xyz"})
     with pytest.raises(InputError, match="does not know the element"):
         attempt([*train, Atoms("Fe")], valid)
+
+
+def a_record(model, exponent):
+    """Of a training whose validation error fell with that power of the steps."""
+    path = tuple(Point(100 * k, 0.1 * k**-exponent) for k in range(1, 21))
+    errors = SetErrors(40, 0.1, 0.01)
+    record = TrainingRecord(settings={}, seed=0, steps=2000, ended="steps", path=path, train=errors, valid=errors)
+    write_training_record(model, record)
+
+
+def test_how_far_the_model_came_is_measured(trained, parts, fitted):
+    predicted = (trained.predict(parts[name]) for name in ("train", "valid"))
+    train, valid = (
+        summarise_errors(p, parts[n]).force_rmse for p, n in zip(predicted, ("train", "valid"), strict=True)
+    )
+    assert (fitted.learnt.train, fitted.learnt.valid) == pytest.approx((train, valid), rel=1e-4)
+    assert fitted.learnt.structures == len(parts["valid"])
+
+
+def test_the_record_of_the_training_says_what_more_steps_would_bring(trained, parts, tmp_path):
+    model = shutil.copy(trained.source, tmp_path / "ethanol.model")
+    bench = GivenModel(parts["train"], parts["valid"], potential=load_potential(model, "cpu"))
+    assert fit(bench).learnt.gain is None
+    a_record(model, exponent=1.0)
+    learnt = fit(bench, "last_layer").learnt
+    assert learnt.gain == pytest.approx(0.5)
+    assert learnt.limit().by == "steps"
+
+
+def test_without_labels_nothing_is_said_of_the_training(trained, parts, tmp_path):
+    bare = [Atoms(atoms.numbers, atoms.positions) for atoms in parts["train"]]
+    assert fit(GivenModel(bare, parts["valid"], potential=trained)).learnt is None
+    assert fit(GivenModel(parts["train"], potential=trained)).learnt is None
+
+
+def test_a_damaged_record_is_told_in_one_line(trained, parts, tmp_path):
+    model = shutil.copy(trained.source, tmp_path / "ethanol.model")
+    training_record_file(model).write_text("{")
+    bench = GivenModel(parts["train"], parts["valid"], potential=load_potential(model, "cpu"))
+    with pytest.raises(InputError, match=r"ethanol.model.training.json: cannot be read.*remove it$"):
+        fit(bench)

@@ -69,17 +69,17 @@ def test_exact_blocks_count_as_memory(tiny, ethanol_frames, monkeypatch):
 
 @pytest.mark.parametrize(("place", "name"), [(2, "training set, frame 2"), (7, "validation set, frame 1")])
 def test_a_frame_without_a_gradient_is_named(place, name, tiny, ethanol_frames, monkeypatch):
-    make, gradients = type(tiny).graph, type(tiny).energy_gradients
+    make, gradients = type(tiny).graph, type(tiny).gradients_and_predictions
 
     def broken(self, graphs):
-        rows = gradients(self, graphs)
+        rows, predicted = gradients(self, graphs)
         rows[[graph is bad for graph in graphs]] = torch.nan
-        return rows
+        return rows, predicted
 
     frames, graphs = ethanol_frames[:10], {}
     monkeypatch.setattr(type(tiny), "graph", lambda self, atoms: graphs.setdefault(id(atoms), make(self, atoms)))
     bad = tiny.graph(frames[place])
-    monkeypatch.setattr(type(tiny), "energy_gradients", broken)
+    monkeypatch.setattr(type(tiny), "gradients_and_predictions", broken)
     for feature_map in (SKETCHED, EnergyGradients(NoSketch())):
         with pytest.raises(InputError, match=f"{name}: the model's gradient"):
             extracted(feature_map, tiny, frames[:6], frames[6:], DEFAULT_BUDGET)

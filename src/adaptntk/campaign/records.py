@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from adaptntk.files import damaged, read_text, write_table
 from adaptntk.labelers.record import LabelRecord
+from adaptntk.training.limits import Learnt, Limit
 
 Array = NDArray[np.float64]
 
@@ -146,6 +147,8 @@ class RoundSummary:
     spearman: float | None = None  # of uncertainty and error; None where it is not defined
     information_per_label: float | None = None  # mean over the picks; None where nothing was picked
     remarks: tuple[str, ...] = ()  # on the uncertainty of the hold-out structures
+    learnt: Learnt | None = None  # errors on the training and the validation set; None of a model that was given
+    limit: Limit | None = None  # what keeps the hold-out error from falling
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,14 @@ STOP_RULES: dict[str, tuple[str, Callable[[Campaign, RoundSummary], str | None]]
 def judge(config: Campaign, last: RoundSummary) -> Verdict | None:
     """The verdict after a round; None to go on."""
     said = ((reason, why(config, last)) for reason, (_, why) in STOP_RULES.items())
-    return next((Verdict(reason=reason, text=text) for reason, text in said if text is not None), None)
+    found = ((reason, text + labels_remark(last)) for reason, text in said if text is not None)
+    return next((Verdict(reason=reason, text=text) for reason, text in found), None)
+
+
+def labels_remark(last: RoundSummary) -> str:
+    """What else must be known before more labels are bought: they are not what the last model lacks."""
+    limit = last.limit
+    return "" if limit is None or limit.by == "labels" else f"; the last model is {limit.verdict}: {limit.advice}"
 
 
 def headline(verdict: Verdict) -> str:

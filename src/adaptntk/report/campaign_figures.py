@@ -90,6 +90,29 @@ def _sensible_scale(axes: Axes, which: str, values: Sequence[float]) -> None:
     plain_log_ticks(axis)
 
 
+def limit_panel(run: RunSnapshot) -> Markup | None:
+    """Force RMSE of each round's model on what it learnt from, on the validation set and on the hold-out structures."""
+    known = [(done.round, done.learnt, done.errors) for done in run.summaries if done.learnt is not None]
+    if not known:
+        return None
+    rounds = [number for number, _, _ in known]
+    curves = {
+        "hold-out": ([errors.force_rmse for *_, errors in known], ACCENT),
+        "validation": ([learnt.valid for _, learnt, _ in known], POINTS),
+        "training": ([learnt.train for _, learnt, _ in known], NEUTRAL),
+    }
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, 3.4), layout="constrained")
+        axes = figure.subplots()
+        for name, (errors, colour) in curves.items():
+            axes.plot(rounds, 1000 * np.array(errors), "o-", color=colour, markersize=5, label=name)
+        axes.set(xlabel="round", ylabel="force RMSE (meV/Å)", xlim=(min(rounds) - 0.6, max(rounds) + 0.6))
+        axes.legend()
+        whole_ticks(axes.xaxis)
+        _sensible_scale(axes, "y", [1000 * error for errors, _ in curves.values() for error in errors])
+        return to_svg(figure)
+
+
 def rounds_to_draw(rounds: Sequence[RoundSnapshot]) -> list[RoundSnapshot]:
     """At most four rounds whose uncertainties can be compared with errors: the first, the last, and some between."""
     return evenly([entry for entry in rounds if entry.compared is not None], MAX_PANELS)

@@ -11,6 +11,7 @@ from adaptntk.campaign.layout import ROLES, RoundSnapshot, RunSnapshot, all_test
 from adaptntk.campaign.records import ErrorRecord, RoundSummary
 from adaptntk.core.metrics import calibration_bins
 from adaptntk.progress import duration
+from adaptntk.training.limits import Learnt
 
 NOTHING = "–"
 MAX_TRAJECTORIES = 12
@@ -60,6 +61,21 @@ def round_row(entry: RoundSnapshot, columns: Iterable[str]) -> Row:
 def force_error(errors: ErrorRecord) -> str:
     """Force RMSE in meV/Å with its interval in brackets."""
     return f"{milli(errors.force_rmse)} ({milli(errors.force_rmse_low)} .. {milli(errors.force_rmse_high)})"
+
+
+def limit_table(run: RunSnapshot) -> Table:
+    """What the model of each round had learnt, and what kept its error from falling."""
+    heading = (
+        "round", "training (meV/Å)", "validation (meV/Å)", "hold-out (meV/Å)", "twice the steps would take off",
+        "limited by",
+    )  # fmt: skip
+    return Table(heading, tuple(_limit_row(done, done.learnt) for done in run.summaries if done.learnt is not None))
+
+
+def _limit_row(done: RoundSummary, learnt: Learnt) -> Row:
+    errors = learnt.train, learnt.valid, done.errors.force_rmse
+    gain = number(learnt.gain, "{:.0%}").replace("%", " %")
+    return (str(done.round), *map(milli, errors), gain, NOTHING if done.limit is None else done.limit.by)
 
 
 def uncertainty_table(rounds: Iterable[RoundSnapshot]) -> Table:

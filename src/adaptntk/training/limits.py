@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 # More than this share of the error, taken off by twice the steps, is worth the minutes they take. Less drowns in what
 # another seed changes, and the next doubling will bring less again.
@@ -18,6 +17,9 @@ LABELS_RATIO = 0.7
 FEWEST_MOMENTS = 3
 # A trend is believed if an interval of this confidence excludes a flat one: of flat paths one in twenty looks falling.
 TREND_CONFIDENCE = 0.9
+
+# What is told of structures that the training never saw.
+HOLDOUT = "the hold-out structures"
 
 By = Literal["steps", "network", "labels", "network or steps"]
 
@@ -38,9 +40,34 @@ class Limit:
     advice: str
 
     @property
-    def text(self) -> str:
-        """All of it, in one line."""
-        return f"limited by {'the ' * self.by.startswith('network')}{self.by}: {self.evidence}; {self.advice}"
+    def verdict(self) -> str:
+        """In a few words."""
+        return f"limited by {'the ' * self.by.startswith('network')}{self.by}"
+
+    def lines(self) -> list[str]:
+        """For the terminal."""
+        return [f"{self.verdict}: {self.evidence}", f"advice: {self.advice}"]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """How far a model came: force RMSEs (eV/Å), and the share that twice the steps would take off.
+
+    Args:
+        train, valid: on the structures that it learnt from, and on those of the validation.
+        structures: of the validation.
+        gain: from `gain_of_doubling`; None if it is not known how the model was trained.
+    """
+
+    train: float
+    valid: float
+    structures: int
+    gain: float | None = None
+
+    def limit(self, apart: float | None = None, structures: int | None = None, name: str = HOLDOUT) -> Limit:
+        """What limits the model; ``apart`` is its error on so many structures that the training never saw."""
+        count = self.structures if apart is None else structures
+        return what_limits(self.train, self.valid, self.gain, apart, count, name)
 
 
 def gain_of_doubling(path: Sequence[Point]) -> float | None:
@@ -52,6 +79,8 @@ def gain_of_doubling(path: Sequence[Point]) -> float | None:
     # half of the path spans one doubling, and the next will bring about as much or less: e(2t)/e(t) = 2^-a. The slope
     # is the median of those of all pairs of moments (Theil and Sen), which neither noise nor a spike moves much, and it
     # counts only if it stands out of the noise.
+    from scipy import stats  # takes long to import, and most only read what was found
+
     if len(path) < FEWEST_MOMENTS:
         return None
     first = min(path[-1].steps / 2, path[-FEWEST_MOMENTS].steps)
@@ -67,7 +96,12 @@ def still_falling(path: Sequence[Point]) -> bool:
 
 
 def what_limits(
-    train: float, valid: float, gain: float | None, holdout: float | None = None, structures: int | None = None
+    train: float,
+    valid: float,
+    gain: float | None,
+    holdout: float | None = None,
+    structures: int | None = None,
+    name: str = HOLDOUT,
 ) -> Limit:
     """What limits a model with these force RMSEs (eV/Å).
 
@@ -76,6 +110,7 @@ def what_limits(
         gain: from `gain_of_doubling`; None if it is not known how the model was trained.
         holdout: on structures that the training never saw; if given, it is compared instead of ``valid``.
         structures: how many of them (or of the validation) there are, to say what is within their noise.
+        name: what these structures are called.
     """
     unseen = valid if holdout is None else holdout
     by_labels = train < LABELS_RATIO * unseen
@@ -87,7 +122,7 @@ def what_limits(
     else:
         by = "network or steps" if gain is None else "network"
     evidence = f"force RMSE {_milli(train)} meV/Å on the training set, {_milli(valid)} on the validation set"
-    evidence += "" if holdout is None else f", {_milli(holdout)} on structures kept apart"
+    evidence += "" if holdout is None else f", {_milli(holdout)} on {name}"
     evidence += f"; {_told(gain)}"
     if by != "steps" and structures is not None and _within_noise(train, unseen, structures):
         evidence += f"; {structures} structures tell labels from network only roughly"

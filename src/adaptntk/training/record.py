@@ -1,13 +1,13 @@
 """How a model was trained: a file beside it, the same bytes for the same training."""
 
-import hashlib
 import logging
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from adaptntk.files import check_readable, plain, read_record, write_json
-from adaptntk.training.limits import Limit, Point, gain_of_doubling, what_limits
+from adaptntk.files import plain, read_record, write_json
+from adaptntk.models.registry import file_hash
+from adaptntk.training.limits import Learnt, Limit, Point, gain_of_doubling
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +54,7 @@ class TrainingRecord:
     @property
     def limit(self) -> Limit:
         """What keeps the error from falling."""
-        train, valid = self.train.force_rmse, self.valid.force_rmse
-        return what_limits(train, valid, self.gain, structures=self.valid.structures)
-
-    def lines(self) -> list[str]:
-        """What `train` ends with."""
-        return [self.limit.text]
+        return Learnt(self.train.force_rmse, self.valid.force_rmse, self.valid.structures, self.gain).limit()
 
 
 def training_record_file(model: str | Path) -> Path:
@@ -69,7 +64,7 @@ def training_record_file(model: str | Path) -> Path:
 
 def write_training_record(model: str | Path, record: TrainingRecord) -> None:
     """Write the record beside the model, which must be there already."""
-    content = asdict(replace(record, model=_digest(model)))
+    content = asdict(replace(record, model=file_hash(model)))
     # The conclusions follow from the rest: they are for those who open the file.
     conclusions = {"gain": record.gain, "limit": asdict(record.limit)}
     write_json(training_record_file(model), plain(content | conclusions))
@@ -81,12 +76,7 @@ def read_training_record(model: str | Path) -> TrainingRecord | None:
     if not path.exists():
         return None
     record = read_record(path, TrainingRecord)
-    if record.model != _digest(model):
+    if record.model != file_hash(model):
         log.warning("%s is about another model than this %s: it is not used", path, Path(model).name)
         return None
     return record
-
-
-def _digest(model: str | Path) -> str:
-    check_readable(Path(model), "model")
-    return hashlib.sha256(Path(model).read_bytes()).hexdigest()

@@ -62,6 +62,7 @@ def evaluate(
     rng = np.random.default_rng(seed)
     result: dict[str, Any] = {"method": fitted.name, "structures": len(test)}
     result |= asdict(evaluation.summarise_errors(found, test))
+    result |= _limit(fitted, result["force_rmse"], len(test))
     result |= _forces(calibration, scores, errors, found.energies / sizes, rng)
     result["energy"] = _energies(calibration, scores, energies, sizes, offsets, rng)
     result["stress"] = _stress(fitted, test)
@@ -81,6 +82,15 @@ def evaluate(
         "beyond_calibration": None if scores.beyond is None else scores.beyond.astype(int),
     }
     return Evaluation(plain(result), {key: plain(np.asarray(values)) for key, values in columns.items()})
+
+
+def _limit(fitted: Fitted, force_rmse: float, structures: int) -> dict[str, Any]:
+    """How far the model came, and what limits it on these structures; nothing where that is not known."""
+    if fitted.learnt is None:
+        return {}
+    apart = force_rmse if np.isfinite(force_rmse) else None
+    limit = fitted.learnt.limit(apart, structures, "the test set")
+    return {"learnt": asdict(fitted.learnt), "limit": asdict(limit)}
 
 
 def _forces(

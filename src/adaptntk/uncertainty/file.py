@@ -5,6 +5,7 @@ Of the networks it holds where they are, relative to the file, and their SHA-256
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from adaptntk.files import check_readable, parse_json, write_atomically
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, parameter_count, parameters_hash
 from adaptntk.models.registry import file_hash, load_potential
+from adaptntk.training.limits import Learnt
 from adaptntk.uncertainty.file_header import (
     CALIBRATION,
     NO_CHECKSUM,
@@ -87,7 +89,8 @@ def load_fitted(
     except InputError as error:
         raise damaged(path, error) from None
     calibration = _read_calibration(about["calibration"], tensors)
-    return Fitted(method, calibration, tuple(about["train_hashes"]), tuple(about["calibration_hashes"]))
+    learnt = None if about.get("learnt") is None else Learnt(**about["learnt"])
+    return Fitted(method, calibration, tuple(about["train_hashes"]), tuple(about["calibration_hashes"]), learnt)
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
@@ -149,6 +152,7 @@ def _header(fitted: Fitted, state: MethodState, path: Path) -> dict[str, Any]:
         "calibration": _calibration_header(fitted.calibration, fitted.variance_key),
         "train_hashes": list(fitted.train_hashes),
         "calibration_hashes": list(fitted.calibration_hashes),
+        **({} if fitted.learnt is None else {"learnt": asdict(fitted.learnt)}),
         "checksum": NO_CHECKSUM,
     }
 

@@ -63,6 +63,16 @@ class StoredCalibration:
 
 
 @dataclass(frozen=True, config=CLOSED)
+class StoredLearnt:
+    """How far the training of the model came: see `adaptntk.training.limits.Learnt`."""
+
+    train: NotNegative
+    valid: NotNegative
+    structures: Annotated[int, Field(gt=0)]
+    gain: Annotated[float, Field(ge=0, le=1)] | None
+
+
+@dataclass(frozen=True, config=CLOSED)
 class Header:
     """Every entry of a file of the present format; upgraded files have no checksum."""
 
@@ -78,6 +88,7 @@ class Header:
     calibration_hashes: list[Hash]
     parameter_count: Annotated[int, Field(gt=0)] | None = None
     written_by: str | None = None
+    learnt: StoredLearnt | None = None  # absent where it is not known, as in files of before
     checksum: Hash | None = None
 
 

@@ -12,9 +12,11 @@ from adaptntk.data.geometry import lone_counts
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import Structures, check_labelled, structure_hash, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.evaluation import check_label_units, check_predicted, energy_errors, force_errors
+from adaptntk.evaluation import check_label_units, check_predicted, energy_errors, force_errors, summarise_errors
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
+from adaptntk.training.limits import Learnt
+from adaptntk.training.record import read_training_record
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import Assessment, Method
 from adaptntk.uncertainty.registry import find_method, make_options
@@ -64,7 +66,22 @@ def fit(
     energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
     calibrated = Calibration.fit(assessed.variance, errors, energies, rng, power)
     lone = bool(lone_counts(labelled, bench.member(0).cutoff).any())
-    return Fitted(fitted, dataclasses.replace(calibrated, lone_atoms=lone), hashes, used)
+    return Fitted(fitted, dataclasses.replace(calibrated, lone_atoms=lone), hashes, used, _learnt(bench, fitted))
+
+
+def _learnt(bench: Workbench, method: Method) -> Learnt | None:
+    """How far the model came; None where that would cost something, or labels are missing."""
+    predicted = bench.predicted_train()
+    # A method without features may speak of another model: the mean of a committee.
+    if predicted is None or method.features is None or not bench.valid:
+        return None
+    train = summarise_errors(predicted, bench.train).force_rmse
+    valid = summarise_errors(bench.predicted_valid(), bench.valid).force_rmse
+    if not np.isfinite([train, valid]).all():
+        return None
+    source = bench.member(0).source
+    record = None if source is None else read_training_record(source)
+    return Learnt(train, valid, len(bench.valid), None if record is None else record.gain)
 
 
 def _without_lone(bench: Workbench, calibration: Structures) -> tuple[Workbench, Structures]:

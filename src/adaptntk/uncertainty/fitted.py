@@ -20,6 +20,7 @@ from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import Potential, SinglePoint
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
+from adaptntk.training.limits import Learnt
 from adaptntk.uncertainty.candidates import Candidates
 from adaptntk.uncertainty.feature_method import FeatureModel
 from adaptntk.uncertainty.method import LONE_ATOMS, Array, Assessment, Flags, Method, Scores
@@ -34,12 +35,14 @@ class Fitted:
         calibration: None where no labelled structures were given.
         train_hashes: structures that the model was trained on.
         calibration_hashes: others whose labels were used: it is not to be evaluated on those either.
+        learnt: how far the training of the model came, where that is known.
     """
 
     method: Method
     calibration: Calibration | None
     train_hashes: tuple[str, ...]
     calibration_hashes: tuple[str, ...] = ()
+    learnt: Learnt | None = None
 
     @property
     def name(self) -> str:

@@ -49,6 +49,7 @@ class Workbench:
     progress: Progress = silent
     _extracted: dict[str, Extracted] = field(default_factory=dict, init=False, repr=False)
     _predicted: list[Predictions] = field(default_factory=list, init=False, repr=False)
+    _predicted_train: list[Predictions] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         # No network was trained on them, and no force acts there.
@@ -84,7 +85,10 @@ class Workbench:
             size = len(frames) * exact.rows * exact.width(potential) * potential.dtype.itemsize
             exact, size = (exact, size) if size <= budget // 4 else (None, 0)
         feature_map.announce(potential, frames, budget, beside=size)
-        found = (exact or feature_map).extract(potential, frames, budget, self.progress)
+        extract = (exact or feature_map).extract_and_predict
+        found, predicted = extract(potential, frames, self.batch_size, budget, self.progress)
+        # Not the features of the atoms, which take far more memory.
+        self._predicted_train[:] = [Predictions(predicted.energies[:count], predicted.forces[:count])]
         check_finite(found[:count], "training set")
         check_finite(found[count:], "validation set")
 
@@ -100,6 +104,10 @@ class Workbench:
         if not self._predicted:
             self._predicted.append(self.member(0).predict(self.valid, self.batch_size, self.progress))
         return self._predicted[0]
+
+    def predicted_train(self) -> Predictions | None:
+        """What the model itself says of the training structures, if that fell off when blocks were extracted."""
+        return self._predicted_train[0] if self._predicted_train else None
 
 
 @short_repr

@@ -35,6 +35,7 @@ class EvaluateReport(NamedTuple):
         metrics = self.metrics
         yield f"{metrics['structures']:,} structures"
         yield from _force_lines(metrics)
+        yield from _limit_lines(metrics)
         yield from _energy_lines(metrics)
         yield from _stress_lines(metrics)
         yield from metrics["remarks"]
@@ -84,6 +85,14 @@ def _force_lines(metrics: dict[str, Any]) -> Iterable[str]:
         yield "  no uncertainty of forces: it was calibrated without force labels"
     if metrics["spearman"] is None or metrics["spearman"] <= (alone or 0.0):
         yield "note: the score ranks these structures no better than the predicted energy alone does"
+
+
+def _limit_lines(metrics: dict[str, Any]) -> Iterable[str]:
+    """What limits the model, where it is known how far it came."""
+    from adaptntk.training.limits import Limit
+
+    if "limit" in metrics:
+        yield from Limit(**metrics["limit"]).lines()
 
 
 def _energy_lines(metrics: dict[str, Any]) -> Iterable[str]:

@@ -120,6 +120,9 @@ class FitReport(NamedTuple):
                 f"dimension    effective {ridge.effective_dimension:.1f} of {len(fitted.train_hashes)} training "
                 f"structures; features {described}, normalised: {features.feature_map.normalise}"
             )
+        if fitted.learnt is not None:
+            limit = fitted.learnt.limit()
+            yield f"limit        {limit.verdict}: {limit.evidence}"
         if fitted.calibration is not None:
             yield from _calibration_lines(fitted.calibration, fitted.variance_key if features is None else "U")
             for note in fitted.calibration.notes():

@@ -50,4 +50,5 @@ def round_line(summary: "RoundSummary") -> str:
         f"round {summary.round}: {bought} ({parts}; {labels.quarantined} failed), "
         f"force RMSE {errors.force_rmse:.4f} eV/Å ({errors.force_rmse_low:.4f} .. {errors.force_rmse_high:.4f})"
         + ("" if told is None else f", {told:.2f} nats per label")
+        + ("" if summary.limit is None else f", {summary.limit.verdict}")
     )

@@ -97,17 +97,22 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
     spearman = metrics.spearman(found.variance, errors)
     information = [pick.information for pick in (here.picks.read() or Picks()).all]
     counts = {role: len(run.labelled(role)) for role in ROLES}
+    on_holdout = _summary(Predictions(found.energies, found.forces), frames, driver)
+    # A model that was given has not learnt from the labels of the campaign.
+    learnt = None if here.number == 0 and config.start.model is not None else uncertainty.learnt
     summary = RoundSummary(
         round=here.number,
         labels=LabelCounts(**counts, quarantined=len(run.files.all_failures())),
         labels_spent=labels_bought(run.label_records()),
         confidence=config.stop.confidence,
         coverage=BOUND_COVERAGE,
-        errors=_summary(Predictions(found.energies, found.forces), frames, driver),
+        errors=on_holdout,
         test=_summary(uncertainty.potential.predict(test), test, driver) if test else None,
         spearman=float(spearman) if np.isfinite(spearman) else None,
         information_per_label=float(np.mean(information)) if information else None,
         remarks=tuple(uncertainty.remarks(scores.beyond, scores.lone, "hold-out structures")),
+        learnt=learnt,
+        limit=None if learnt is None else learnt.limit(on_holdout.force_rmse, len(frames)),
     )
     here.summary.write(summary)
     return summary
