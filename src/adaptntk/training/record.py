@@ -56,6 +56,10 @@ class TrainingRecord:
         """What keeps the error from falling."""
         return Learnt(self.train.force_rmse, self.valid.force_rmse, self.valid.structures, self.gain).limit()
 
+    def lines(self) -> list[str]:
+        """What `train` ends with."""
+        return self.limit.lines()
+
 
 def training_record_file(model: str | Path) -> Path:
     """Where the record of a model's training is."""
