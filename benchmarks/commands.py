@@ -39,7 +39,7 @@ COMMANDS = (
     command("campaign", asked.Campaigns, "campaigns"),
     command("features", asked.Features, "cost.features"),
     command("selection", asked.Selection, "cost.selection"),
-    command("training", asked.Training, "cost.training"),
+    command("training", asked.Training, "training.run"),
     command("monitor", asked.MonitorStudy, "monitor.run"),
     command("aspirin", asked.Aspirin, "aspirin"),
     command("ablation", asked.Ablation, "uq.ablation"),

@@ -22,6 +22,13 @@ TITLES = {
     "edl": "evidential",
     "llpr": "last layer (LLPR)",
     "random": "random",
+    "standard": "adaptntk, standard",
+    "standard-1x": "adaptntk, standard, 1 x small",
+    "standard-10x": "adaptntk, standard, 10 x small",
+    "fast": "adaptntk, fast",
+    "small": "adaptntk, small (of before)",
+    "mace_run_train": "mace_run_train",
+    "mace_run_train-10": "mace_run_train, batches of 10",
 }
 # Paul Tol's palette for people who do not see all colours; controls are grey.
 COLOURS = {
@@ -46,6 +53,13 @@ COLOURS = {
     "mcd": "#117733",
     "edl": "#CCBB44",
     "llpr": "#882255",
+    "standard": "#4477AA",
+    "standard-1x": "#88CCEE",
+    "standard-10x": "#66CCEE",
+    "fast": "#228833",
+    "small": "#888888",
+    "mace_run_train": "#EE6677",
+    "mace_run_train-10": "#AA3377",
 }
 
 

@@ -33,8 +33,19 @@ class Selection(Cost):
     """Batches from large pools: against recomputation and bmdal_reg; peak memory of a pool on disk."""
 
 
-class Training(CostOnStructures):
-    """An epoch of adaptntk train against one of mace_run_train, same network, data and loss."""
+class Training(Cost):
+    """Test error against time of training: our recipes, and beside mace_run_train. Goes on after an interruption."""
+
+    output: Path = folder("benchmark-training")
+    study: str = option("race (against mace_run_train) or recipes (variants of ours, in less time).", "race")
+    data: str | None = option(
+        "Names with commas between them.", None, default_text="ethanol,naphthalene,aspirin,silicon that are there"
+    )
+    entrants: str | None = option("Names with commas between them.", None, default_text="those of the study")
+    seeds: int = option("How often, each time with other first weights.", 3, least=1)
+    seconds: float | None = option("Length of each training.", None, default_text="by data set, see docs/benchmarks.md")
+    jobs: int = option("How many run side by side, with one thread each.", 1, least=1)
+    recorded: bool = option("Judge the trainings that are there, and make no others.", False, flag="--recorded")
 
 
 class Experiment(Device):

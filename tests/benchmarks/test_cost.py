@@ -47,11 +47,3 @@ def test_selection(tmp_path):
     assert content["peak_memory"]["ratio"] < 1.1
     assert (tmp_path / "out" / "selection.png").stat().st_size > 5_000
     assert "same picks: naive yes, bmdal_reg yes" in shown
-
-
-@pytest.mark.long
-def test_training(tmp_path, files):
-    succeed("training", "--preset", "smoke", "--structures", files["train"], "-o", tmp_path / "out")
-    content = json.loads((tmp_path / "out" / "training.json").read_text())
-    errors = content["networks"]["small"]["best_validation_force_rmse_mev"]
-    assert errors["adaptntk"] == pytest.approx(errors["mace_run_train"], rel=0.2)

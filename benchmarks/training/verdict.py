@@ -1,0 +1,125 @@
+"""What the curves say: errors at given times, ours against theirs, and whether what was promised is reached."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training.curve import final, median_curve, moments
+from benchmarks.training.plan import BEFORE, OURS, THEIRS
+
+# Seconds of a training that are not looked at when two are compared: both sides are still finding their feet.
+FIRST_MINUTE = 60.0
+FORCES = "force_rmse"
+DATA = ("ethanol", "naphthalene", "aspirin", "silicon")
+Runs = dict[str, list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Ours over theirs, of medians over the seeds that both have: the largest ratio, when it was, and that at the end.
+
+    ``worst`` is None if nobody trained for longer than the first minute.
+    """
+
+    worst: float | None
+    worst_at: float | None
+    end: float
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Something that must be reached: at most ``limit``; None if it was not measured."""
+
+    name: str
+    value: float | None
+    limit: float
+    unit: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value is not None and self.value <= self.limit
+
+    def line(self) -> str:
+        """Rounded up, for less is better."""
+        if self.value is None:
+            return f"{self.name}: not measured (at most {self.limit:g}{self.unit})"
+        shown = math.ceil(1000 * self.value) / 1000
+        verdict = "met" if self.met else "NOT met"
+        return f"{self.name}: {shown:.3f}{self.unit}, must be at most {self.limit:g}{self.unit}: {verdict}"
+
+
+def budget(runs: Runs) -> float:
+    """Seconds that entrants of the study had."""
+    known = [run["identity"]["seconds"] for several in runs.values() for run in several]
+    longest = max(run["points"][-1]["seconds"] for several in runs.values() for run in several)
+    return float(next((seconds for seconds in known if seconds is not None), longest))
+
+
+def shared(runs: Runs, *names: str) -> list[list[dict[str, Any]]] | None:
+    """The runs of each of them with the seeds that all have; None if there are none."""
+    seeds = set.intersection(*({run["seed"] for run in runs.get(name, [])} for name in names))
+    found = [[run for run in runs.get(name, []) if run["seed"] in seeds] for name in names]
+    return found if seeds else None
+
+
+def compare(runs: Runs, metric: str, ours: str = OURS, theirs: str = THEIRS) -> Comparison | None:
+    """Ours against theirs at all times after the first minute, and in the end."""
+    pair = shared(runs, ours, theirs)
+    if pair is None:
+        return None
+    times = np.array([time for time in moments(budget(runs)) if time >= FIRST_MINUTE])
+    ratios = median_curve(times, pair[0], metric) / median_curve(times, pair[1], metric)
+    end = final(pair[0], metric) / final(pair[1], metric)
+    if not np.isfinite(ratios).any():
+        return Comparison(None, None, end)
+    place = int(np.nanargmax(ratios))
+    return Comparison(float(ratios[place]), float(times[place]), end)
+
+
+def goals(data: dict[str, Any]) -> list[Goal]:
+    """All that must be reached, of the race on the four data sets."""
+    runs = {name: data[name]["runs"] if name in data else {} for name in DATA}
+    lengths = [(1, 0.65), (10, 0.35)]
+    found = [
+        Goal(f"ethanol, {times} x the time of {BEFORE}, over its error", _over_before(runs["ethanol"], times), limit)
+        for times, limit in lengths
+    ]
+    naphthalene = _within(runs["naphthalene"], 900.0)
+    found.append(Goal("naphthalene, test force RMSE after 15 minutes", naphthalene, 25.0, " meV/Å"))
+    for name in DATA:
+        seen = compare(runs[name], FORCES)
+        found += [
+            Goal(f"{name}, largest ratio to {THEIRS} after the first minute", seen.worst if seen else None, 1.0),
+            Goal(f"{name}, ratio to {THEIRS} at the end", seen.end if seen else None, 0.9),
+        ]
+    return found
+
+
+def _over_before(runs: Runs, times: int) -> float | None:
+    pair = shared(runs, f"{OURS}-{times}x", BEFORE)
+    return None if pair is None else final(pair[0], FORCES) / final(pair[1], FORCES)
+
+
+def _within(runs: Runs, seconds: float) -> float | None:
+    """The error of what ours held or had handed over by then."""
+    if OURS not in runs:
+        return None
+    value = float(median_curve(np.array([seconds]), runs[OURS], FORCES)[0])
+    return value if math.isfinite(value) else None
+
+
+def columns(seconds: float) -> list[float]:
+    """Times at which errors are listed."""
+    return [time for time in (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0) if time < seconds]
+
+
+def listed_errors(runs: Sequence[dict[str, Any]], times: Sequence[float], metric: str) -> list[float]:
+    """Medians over seeds at these times, while the training lasted, and in the end; NaN before and after."""
+    if not times:
+        return [final(runs, metric)]
+    values = median_curve(np.array(times), runs, metric)
+    last = float(np.median([run["points"][-1]["seconds"] for run in runs]))
+    return [*np.where(np.array(times) < last, values, np.nan).tolist(), final(runs, metric)]
