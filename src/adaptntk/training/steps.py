@@ -55,13 +55,13 @@ class Stepper:
         return float(total) / count
 
     def _begin(self, epoch: int, place: int) -> list[list[int]]:
-        # The order is a function of seed and epoch alone, so that a resumed training repeats it; so are the masks.
+        # The order is a function of seed and epoch alone, so that a resumed training repeats it; so are the masks,
+        # which are drawn anew where a lap begins within an epoch.
         rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.data))
         if self.recipe.dropout:
-            torch.manual_seed(
-                int((rng if place == 0 else np.random.default_rng([self.seed, epoch, place])).integers(2**62))
-            )
+            rng = np.random.default_rng([self.seed, epoch, place]) if place else rng
+            torch.manual_seed(int(rng.integers(2**62)))
         return self.data.batches(self.data.batch_size(self.recipe), order)
 
     def _loss(self, indices: list[int], energy_weight: float) -> torch.Tensor:
@@ -74,10 +74,12 @@ def validate(
     potential: Trainable, data: LabelledSet, recipe: Recipe, energy_weight: float | None = None, centred: bool = False
 ) -> ValidationErrors:
     """Errors on a set; ``centred`` leaves the constant out of the energy error, as it will be set in the end."""
+    # Without a graph for the optimiser, larger batches fit and cost less.
+    size = 4 * data.batch_size(recipe)
     potential.module.eval()
     energy_sum = force_sum = force_count = 0.0
     per_atom: list[float] = []
-    for indices in data.batches(data.batch_size(recipe)):
+    for indices in data.batches(size):
         errors = data.errors(potential, indices, training=False)
         energy_error, force_error = (error.detach().double() for error in errors)
         sizes = data.sizes[indices].double()
