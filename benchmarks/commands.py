@@ -40,6 +40,7 @@ COMMANDS = (
     command("features", asked.Features, "cost.features"),
     command("selection", asked.Selection, "cost.selection"),
     command("training", asked.Training, "training.run"),
+    command("starts", asked.Starts, "starts"),
     command("monitor", asked.MonitorStudy, "monitor.run"),
     command("aspirin", asked.Aspirin, "aspirin"),
     command("ablation", asked.Ablation, "uq.ablation"),
