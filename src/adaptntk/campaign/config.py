@@ -97,6 +97,7 @@ class Start(Section):
     energy_key: str = Field("REF_energy", description="Where the labelled file has its energies.")
     forces_key: str = Field("REF_forces", description="Where the labelled file has its forces.")
     model: File | None = Field(None, description="A trained MACE model to begin with, such as a foundation model.")
+    head: str | None = Field(None, description="Which head of that model, where it has several.")
     sampling: Literal["displacement", "normal_modes"] = Field(
         "displacement", description="How structures for the first labels are made from those given."
     )
@@ -107,6 +108,7 @@ class Start(Section):
         given = {name for name in ("structures", "molecule", "labelled") if getattr(self, name) is not None}
         require(bool(given), "give structures, a molecule or a labelled file to start from")
         require(not given >= {"structures", "molecule"}, "give structures or a molecule, not both")
+        require(self.head is None or self.model is not None, "a head is one of a model: give model, or leave out head")
         if self.molecule is not None:
             build_molecule(self.molecule)
 
@@ -247,7 +249,9 @@ class Train(Section):
     correlation: Count | None = Field(None, ge=1, le=4, description=SIZES["correlation"])
     interactions: Count | None = Field(None, ge=1, le=10, description=SIZES["interactions"])
     cutoff: Number | None = Field(None, gt=0, le=20, description=SIZES["cutoff"])
-    dtype: Literal["float32", "float64"] = Field("float32", description="Precision of the network.")
+    dtype: Literal["float32", "float64"] | None = Field(
+        None, description="Precision of the network; where not given that of the one it begins with, else float32."
+    )
 
     @property
     def sizes(self) -> dict[str, float]:
@@ -331,6 +335,9 @@ class Campaign(Section):
         most, needed = valid / (valid + 1), math.ceil(coverage / (1 - coverage))
         message = f"explore.coverage {coverage:g} needs first.valid of at least {needed}; "
         require(coverage <= most, f"{message}{valid} validation structures can state {most:.3f} at most")
+        built = self.train.mode == "scratch" or self.start.model is None
+        sizes = ", ".join(f"train.{name}" for name in self.train.sizes)
+        require(built or not sizes, f"{sizes}: fine-tuning keeps the network of start.model as it is; leave them out")
 
     def identity(self) -> dict[str, Any]:
         """What the results depend on."""
@@ -339,9 +346,14 @@ class Campaign(Section):
             (content[section] if field else content).pop(field or section)
         from adaptntk.core.ridge import PRIOR_ALPHA
 
-        # Runs of before wrote the default down.
+        # Runs of before wrote these defaults down.
         content["uncertainty"]["alpha"] = self.uncertainty.alpha or PRIOR_ALPHA
+        content["train"]["dtype"] = self.train.dtype or "float32"
         return content
+
+    def head(self, number: int) -> str | None:
+        """In which the model of a round is used: that of the start model, and of what is trained from it."""
+        return self.start.head if number == 0 or self.train.mode == "fine-tune" else None
 
     def input_files(self) -> dict[str, Path]:
         """Files that the campaign reads, by the field that names them."""

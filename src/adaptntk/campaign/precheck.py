@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -32,6 +33,9 @@ from adaptntk.labelers.process import Request, check_spec, label_structure
 from adaptntk.labelers.record import Role, read_label
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE, size_of
 from adaptntk.progress import counted, duration
+
+if TYPE_CHECKING:
+    from adaptntk.models.protocol import Potential
 
 # Parameters of the networks of the presets: so many, and so many more for each element.
 PARAMETERS = {
@@ -67,7 +71,8 @@ def check_campaign(config: Campaign) -> tuple[Inputs, list[str]]:
     """
     found = _read_files(config)
     _check_elements(config, found)
-    counts, features = _check_counts(config, found), _check_features(config, found)
+    start = _start_model(config, found)
+    counts, features = _check_counts(config, found), _check_features(config, found, start)
     check_place(config)
     require(config.label.folder.is_dir(), f"label.folder {config.label.folder}: no such folder")
     check_spec(config.label.spec)
@@ -158,12 +163,21 @@ def _check_elements(config: Campaign, found: Inputs) -> None:
         new = structure_species(frames) - known if frames else set()
         names = ", ".join(chemical_symbols[z] for z in sorted(new))
         require(not new, f"{path}: has {names}, which no structure to begin with has; add one to start.structures")
-    if config.start.model is not None:
-        from adaptntk.models.protocol import check_species
-        from adaptntk.models.registry import load_potential
 
-        potential = load_potential(config.start.model, "cpu")
-        check_species(potential, [*found.starts, *found.given], f"start.model {config.start.model}")
+
+def _start_model(config: Campaign, found: Inputs) -> "Potential | None":
+    """The model to begin with; refused if it does not know what there is, has no such head, or cannot be trained."""
+    model, dtype = config.start.model, config.train.dtype
+    if model is None:
+        return None
+    from adaptntk.models.family import as_trainable
+    from adaptntk.models.protocol import check_species
+    from adaptntk.models.registry import load_potential
+
+    continued = config.train.mode == "fine-tune"
+    potential = load_potential(model, "cpu", dtype if continued else None, config.start.head)
+    check_species(potential, [*found.starts, *found.given], f"start.model {model}")
+    return as_trainable(potential) if continued else potential
 
 
 def _check_counts(config: Campaign, found: Inputs) -> str:
@@ -196,15 +210,16 @@ def _check_oracle(config: Campaign, found: Inputs, bought: int) -> None:
     require(unknown == 0, f"{message}: remove them, or add labels")
 
 
-def _check_features(config: Campaign, found: Inputs) -> str:
-    """Refuse a sketch larger than the network, and features that cannot be held in memory."""
+def _check_features(config: Campaign, found: Inputs, start: "Potential | None") -> str:
+    """Refuse a sketch larger than a network, and features that cannot be held in memory."""
     settings, first, later, stop = config.uncertainty, config.first, config.round, config.stop
-    parameters = _parameters(config, found)
-    exact = settings.sketch == "none"
-    fits = exact or settings.sketch_dim <= parameters
-    why = f"more than the {parameters:,} parameters of the network {config.train.preset}"
-    require(fits, f"uncertainty.sketch_dim of {settings.sketch_dim:,} is {why}: take fewer, or sketch: none")
-    row = parameters * (8 if config.train.dtype == "float64" else 4) if exact else 8 * settings.sketch_dim
+    exact, networks = settings.sketch == "none", _networks(config, found, start)
+    for name, (parameters, _) in networks.items():
+        fits = exact or settings.sketch_dim <= parameters
+        why = f"more than the {parameters:,} parameters of the network {name}"
+        require(fits, f"uncertainty.sketch_dim of {settings.sketch_dim:,} is {why}: take fewer, or sketch: none")
+    widest = max(parameters * (8 if dtype == "float64" else 4) for parameters, dtype in networks.values())
+    row = widest if exact else 8 * settings.sketch_dim
     training = max(first.train, len(found.given)) + later.train * stop.rounds
     explore = config.explore
     runs = len(explore.temperatures) * explore.trajectories * min(explore.starts, max(1, len(found.starts)))
@@ -215,11 +230,25 @@ def _check_features(config: Campaign, found: Inputs) -> str:
     cure = "take a smaller uncertainty.sketch_dim" if not exact else "take uncertainty.sketch: gaussian"
     require(training * row <= DEFAULT_BUDGET and memory < 0.8 * free, f"{text} is more than can be held; {cure}")
     size = "no sketch" if exact else f"sketch {settings.sketch} of {settings.sketch_dim}"
-    return f"network {config.train.preset}, {parameters:,} parameters in {config.train.dtype}; {size}; {text}"
+    names = [f"network {name}, {parameters:,} parameters in {dtype}" for name, (parameters, dtype) in networks.items()]
+    return "; ".join([*names, size, text])
+
+
+def _networks(config: Campaign, found: Inputs, start: "Potential | None") -> dict[str, tuple[int, str]]:
+    """Parameters and precision of the networks that there will be, by what they are called."""
+    networks, train = dict[str, tuple[int, str]](), config.train
+    if start is not None:
+        from adaptntk.models.protocol import parameter_count
+
+        head = f", head {start.head}" if config.start.head else ""
+        networks[f"of {config.start.model}{head}"] = parameter_count(start), str(start.dtype).removeprefix("torch.")
+    if start is None or train.mode == "scratch":
+        networks[train.preset] = _parameters(config, found), train.dtype or "float32"
+    return networks
 
 
 def _parameters(config: Campaign, found: Inputs) -> int:
-    """Of the network that will be trained."""
+    """Of a network that is built."""
     if not config.train.sizes:
         constant, each = PARAMETERS[config.train.preset]
         return constant + each * len(found.species)
@@ -229,7 +258,7 @@ def _parameters(config: Campaign, found: Inputs) -> int:
     architecture, numbers = config.train.recipe.architecture, tuple(sorted(found.species))
     reference = EnergyReference(numbers, (0.0,) * len(numbers), 1.0, 0.0)
     family, structures = find_family(architecture.family), [*found.starts, *found.given][:1]
-    network = family.build(architecture, reference, structures, choose_dtype(config.train.dtype), seed=0)
+    network = family.build(architecture, reference, structures, choose_dtype("float32"), seed=0)
     return sum(parameter.numel() for parameter in network.module.parameters())
 
 

@@ -39,6 +39,8 @@ def training_identity(
     """A hash of all that determines the result: a checkpoint of anything else must not be resumed."""
     first = None if start is None else start.fingerprint
     settings = {"recipe": recipe.settings(), "seed": seed, "dtype": dtype, "start": first}
+    if start is not None and len(start.heads) > 1:
+        settings["head"] = start.head
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     frames = [*train, *valid]
     digest.update("".join(map(structure_hash, frames)).encode())

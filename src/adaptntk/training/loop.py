@@ -52,17 +52,31 @@ class TrainingOptions:
     """How `train` goes about a recipe.
 
     Args:
-        dtype: ``float32`` or ``float64``.
+        dtype: ``float32`` or ``float64``; where not given that of ``start``, and ``float32`` without one.
         resume: go on from the checkpoint of an interrupted training. To resume a complete one changes nothing.
         snapshots: the share of the laps, at the end, of which up to 20 leave their weights in ``output.snapshots``,
             for `read_snapshots`; the schedule ``settle`` has none, for it ends when it pleases.
-        start: begin with this network, whatever its architecture, instead of random weights.
+        start: begin with this network, whatever its architecture, instead of random weights; in its head, where it has
+            several. All but its trainable weights stays: precision, cutoff, frozen parameters, energies of atoms.
+        trust: run code that the file of ``start`` brought, when what was written is read again.
     """
 
-    dtype: str = "float32"
+    dtype: str | None = None
     resume: bool = False
     snapshots: float = 0.0
     start: Potential | None = None
+    trust: bool = False
+
+    @property
+    def precision(self) -> str:
+        """That of the network."""
+        as_stored = "float32" if self.start is None else str(self.start.dtype).removeprefix("torch.")
+        return self.dtype or as_stored
+
+    def load(self, output: Path, device: str) -> Trainable:
+        """The network that was written."""
+        head = None if self.start is None else self.start.head
+        return as_trainable(load_potential(output, device, head=head, trust=self.trust))
 
 
 @dataclass(frozen=True)
@@ -99,25 +113,31 @@ def train(
     """
     output, options = Path(output), options or TrainingOptions()
     check_writable(output)
-    dtype = choose_dtype(options.dtype)
+    dtype = choose_dtype(options.precision)
     check_sets(train, valid)
     if options.snapshots and recipe.schedule == "settle":
         raise InputError("snapshots need a training of known length: a constant or cosine schedule")
-    checkpoint = Checkpoint(output, training_identity(train, valid, recipe, seed, options.dtype, options.start))
+    checkpoint = Checkpoint(output, training_identity(train, valid, recipe, seed, options.precision, options.start))
     if options.resume and output.exists() and not checkpoint.path.exists():
         log.info("%s is complete: nothing to resume", output)
-        return _finished(output, device, valid, recipe)
+        return _finished(output, options.load(output, device), valid, recipe)
     if options.start is None:
         potential = untrained_network(train, recipe, dtype, seed)
     else:
         # A copy, for a network is more than its weights: cutoff, energies of atoms, mean number of neighbours.
         check_species(options.start, [*train, *valid], "training or validation set")
         potential = as_trainable(options.start).copy()
-        potential.module.to(dtype)
+        if options.dtype is not None:
+            potential.module.to(dtype)
+        for remark in potential.training_remarks:
+            log.warning("%s", remark)
     potential.module.to(choose_device(device))
     if recipe.dropout:
         potential = potential.with_dropout(recipe.dropout)
     sets = LabelledSet.make(potential, train), LabelledSet.make(potential, valid)
+    if options.start is not None and recipe.centre_energies:
+        # Its energies may count from elsewhere than the labels: the steps would go into that constant first.
+        centre_energies(potential, sets[0], recipe)
     stepper = Stepper(potential, Weights(potential, recipe), sets[0], recipe, seed)
     stage = _run_laps(stepper, sets[1], checkpoint, on_lap, options)
     potential.module.load_state_dict(stage.best.weights)
@@ -127,7 +147,7 @@ def train(
     potential.save(output)
     write_training_record(output, _record(potential, sets, recipe, seed, stage))
     checkpoint.path.unlink(missing_ok=True)
-    return _finished(output, device, valid, recipe)
+    return _finished(output, options.load(output, device), valid, recipe)
 
 
 def _run_laps(
@@ -209,8 +229,7 @@ def _record(
     )
 
 
-def _finished(output: Path, device: str, valid: Sequence[Atoms], recipe: Recipe) -> Trained:
+def _finished(output: Path, potential: Trainable, valid: Sequence[Atoms], recipe: Recipe) -> Trained:
     """The network as it was written, with its errors."""
-    potential = as_trainable(load_potential(output, device))
     errors = validate(potential, LabelledSet.make(potential, valid), recipe)
     return Trained(potential, errors.energy_rmse_per_atom, errors.force_rmse, read_training_record(output))

@@ -21,7 +21,9 @@ class Weights:
     def __init__(self, potential: Trainable, recipe: Recipe) -> None:
         self.module, self.recipe = potential.module, recipe
         self.parameters = [p for p in self.module.parameters() if p.requires_grad]
-        decayed = potential.decayed_parameters() if recipe.chosen_decay else self.parameters
+        # What only other heads use has no gradient, and decay must not touch it either: no readout is chosen.
+        choose = recipe.chosen_decay or len(potential.heads) > 1
+        decayed = potential.decayed_parameters() if choose else self.parameters
         chosen = {id(parameter) for parameter in decayed}
         groups = [
             {

@@ -49,22 +49,26 @@ def fit(driver: Driver, here: RoundDirectory) -> None:
     """Fit the uncertainty of the round's model."""
     if not here.ntk.exists():
         training, valid = driver.run.labelled("train"), driver.run.labelled("valid")
-        driver.do(fit_ntk, here.model, here.ntk, training, valid, driver.config)
+        head = driver.config.head(here.number)
+        driver.do(fit_ntk, here.model, here.ntk, training, valid, head, driver.config)
 
 
 def train_model(
     output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], start: Path | None, config: Campaign, seed: int
 ) -> None:
     """Train the network of a round; goes on where it was interrupted."""
-    potential = None if start is None else load_potential(start, config.execution.device, config.train.dtype)
-    options = TrainingOptions(config.train.dtype, checkpoint_file(output).exists(), start=potential)
-    train(training, valid, output, config.train.recipe, seed, config.execution.device, options=options)
+    device, dtype = config.execution.device, config.train.dtype
+    potential = None if start is None else load_potential(start, device, dtype, config.start.head)
+    options = TrainingOptions(dtype, checkpoint_file(output).exists(), start=potential)
+    train(training, valid, output, config.train.recipe, seed, device, options=options)
 
 
-def fit_ntk(model: Path, output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], config: Campaign) -> None:
+def fit_ntk(
+    model: Path, output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], head: str | None, config: Campaign
+) -> None:
     """Fit and calibrate the uncertainty of a round."""
-    settings = config.uncertainty
-    bench = GivenModel(training, valid, config.seed, potential=load_potential(model, config.execution.device))
+    settings, potential = config.uncertainty, load_potential(model, config.execution.device, head=head)
+    bench = GivenModel(training, valid, config.seed, potential=potential)
     options = {"sketch": settings.sketch, "dim": settings.sketch_dim, "alpha": settings.alpha}
     save_fitted(fit_method(bench, "ntk", options), output)
 
