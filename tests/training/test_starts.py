@@ -9,11 +9,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from adaptntk.cli.app import app
 from adaptntk.data.structures import write_structures
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.mace.stock import modules, o3
 from adaptntk.models.registry import load_potential
+from adaptntk.training.checkpoint import training_identity
 from adaptntk.training.loop import TrainingOptions, train
 from tests.conftest import TINY_RECIPE
 from tests.models.mace.networks import NUMBERS, build
@@ -125,8 +128,6 @@ def test_layers_without_a_twin_are_trained_too(parts, tmp_path, caplog):
 def test_a_head_has_a_checkpoint_of_its_own(parts, tmp_path):
     """Two trainings from one file in two heads are not the same."""
     path, identities = saved(build(ODD), tmp_path / "theirs.model"), set()
-    from adaptntk.training.checkpoint import training_identity
-
     for head in HEADS:
         start = load_potential(path, head=head)
         identities.add(training_identity(parts["train"], parts["valid"], SHORT, 0, "float64", start))
@@ -154,3 +155,55 @@ def test_a_training_of_mace_run_train_is_continued(parts, tmp_path):
         assert {name: (before[name], after[name]) for name in before if before[name] != after.get(name)} == {}
         assert ours.isolated_energies[6] == -48.8
         assert not torch.equal(start.weights(), ours.weights())
+
+
+def command_line(files, folder, *words):
+    command = ["train", "--train", str(files["train"]), "--valid", str(files["valid"]), "--preset", "tiny"]
+    return CliRunner().invoke(app, [*command, "--epochs", "1", "-o", str(folder / "ours.model"), *map(str, words)])
+
+
+def test_from_the_command_line(files, tmp_path):
+    path = saved(build(ODD), tmp_path / "theirs.model")
+    done = command_line(files, tmp_path, "--start", path, "--head", "ccsd")
+    assert done.exit_code == 0, done.output
+    assert "training changes what all heads share" in done.stderr
+    ours = load_potential(tmp_path / "ours.model", head="ccsd")
+    assert (ours.cutoff, ours.dtype, ours.heads) == (3.7, torch.float64, HEADS)
+
+
+def test_a_start_that_is_trusted(files, tmp_path):
+    """What it brings is needed again to read what was made of it."""
+    module = build({})
+    module.stranger = Stranger()
+    path = saved(module, tmp_path / "theirs.model")
+    assert "pass --trust-model" in command_line(files, tmp_path, "--start", path).output
+    done = command_line(files, tmp_path, "--start", path, "--trust-model")
+    assert done.exit_code == 0, done.output
+
+
+class Stranger(torch.nn.Module):
+    """No layer of MACE."""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--start", "theirs.model", "--channels", "8"], "--channels is for new networks"),
+        (["--start", "theirs.model", "--cutoff", "3"], "--cutoff is for new networks"),
+        (["--start", "theirs.model", "--energy-reference", "mean"], "--energy-reference is for new networks"),
+        (["--head", "dft"], "--head is about the model of --start"),
+        (["--trust-model"], "--trust-model is about the model of --start"),
+        (["--start", "theirs.model"], "choose one with --head"),
+        (["--start", "theirs.model", "--head", "mp2"], "theirs.model: the model has no head 'mp2'"),
+        (["--start", "absent.model"], "absent.model"),
+        (["--start", "ours.model"], "it is also the start of this command"),
+    ],
+)
+def test_what_does_not_go_with_a_start(files, tmp_path, monkeypatch, words, message):
+    saved(build(ODD), tmp_path / "theirs.model")
+    monkeypatch.chdir(tmp_path)
+    done = command_line(files, tmp_path, *words)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "ours.model").exists()

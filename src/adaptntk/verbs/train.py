@@ -11,14 +11,17 @@ from adaptntk.errors import InputError
 from adaptntk.files import check_writable
 from adaptntk.models.sizes import SIZES
 from adaptntk.progress import Show, duration
-from adaptntk.verbs.settings import option, verb
+from adaptntk.verbs.settings import describe, option, verb
 from adaptntk.verbs.shared import Device, LabelNames, Seed
 
 if TYPE_CHECKING:
-    from adaptntk.training.loop import LapReport, Trained
+    from adaptntk.training.loop import LapReport, Trained, TrainingOptions
     from adaptntk.training.recipe import Recipe
 
 log = logging.getLogger(__name__)
+
+_OF_A_START = ("head", "trust_model")
+_OF_NEW_NETWORKS = (*SIZES, "energy_reference", "e0s")
 
 
 class TrainSettings(LabelNames, Device, Seed):
@@ -30,6 +33,9 @@ class TrainSettings(LabelNames, Device, Seed):
         "0.9), or tiny (a toy).",
         "standard",
     )
+    start: Path | None = option("Go on from this model instead of random weights; all but those stays as it is.", None)
+    head: str | None = option("Which head of the model of --start, where it has several.", None)
+    trust_model: bool = option("Run code that the file of --start brings, which is refused otherwise.", False)
     steps: int | None = option("Optimisation steps at most; override the preset.", None)
     epochs: int | None = option("The same, as passes over the training set.", None)
     batch_size: int | None = option("Structures in a batch.", None, default_text="about 48 atoms")
@@ -47,7 +53,26 @@ class TrainSettings(LabelNames, Device, Seed):
         default_text="mean for paper, else elements",
     )
     resume: bool = option("Go on from the checkpoint of an interrupted training.", False)
-    dtype: str = option("float32 or float64.", "float32")
+    dtype: str | None = option("float32 or float64.", None, default_text="that of --start, or float32")
+
+    def check_given(self, given: Iterable[str]) -> None:
+        """Refuse options of new networks with one that is there, and the reverse."""
+        for item, about in describe(type(self)):
+            name = about.name(item.name)
+            if item.name in given and self.start is None and item.name in _OF_A_START:
+                raise InputError(f"{name} is about the model of --start; name one, or leave it out")
+            if item.name in given and self.start is not None and item.name in _OF_NEW_NETWORKS:
+                raise InputError(f"{name} is for new networks: that of --start stays as it is; leave one of them out")
+
+    @property
+    def options(self) -> "TrainingOptions":
+        """With the model to start from."""
+        from adaptntk.models.registry import load_potential
+        from adaptntk.training.loop import TrainingOptions
+
+        how = self.head, self.trust_model
+        found = None if self.start is None else load_potential(self.start, self.device, self.dtype, *how)
+        return TrainingOptions(self.dtype, self.resume, start=found, trust=self.trust_model)
 
     @property
     def recipe(self) -> "Recipe":
@@ -88,13 +113,12 @@ _ENDS = {"flat": "the validation error had become flat", "steps": "all that were
 def train(settings: TrainSettings, show: Show) -> TrainReport:
     """Train a MACE network until its labels are used up, and write a stock .model file."""
     from adaptntk.data.splits import check_disjoint
-    from adaptntk.training.loop import TrainingOptions, train as train_network
+    from adaptntk.training.loop import train as train_network
 
-    recipe = settings.recipe
+    recipe, options = settings.recipe, settings.options
     check_writable(settings.output)
     sets = settings.read(settings.train), settings.read(settings.valid)
     check_disjoint({f"--train {settings.train}": sets[0], f"--valid {settings.valid}": sets[1]})
-    options = TrainingOptions(settings.dtype, settings.resume)
     trained = train_network(*sets, settings.output, recipe, settings.seed, settings.device, lap_teller(), options)
     return TrainReport(trained, settings.output)
 
