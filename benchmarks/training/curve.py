@@ -47,9 +47,12 @@ class Run:
         return asdict(self) | {"points": [{k: round(v, 4) for k, v in asdict(p).items()} for p in self.points]}
 
 
-def moments(seconds: float) -> Array:
-    """When a training of that length is looked at: evenly in the logarithm, from a fiftieth of it on."""
-    return np.geomspace(seconds / 50, seconds, MOMENTS)
+def moments(seconds: float | None) -> Array:
+    """When a training of that length is looked at: evenly in the logarithm, from a fiftieth of it on.
+
+    One whose length is not known may take anything up to hours.
+    """
+    return np.geomspace(1.0, 10_000.0, 2 * MOMENTS) if seconds is None else np.geomspace(seconds / 50, seconds, MOMENTS)
 
 
 def measure(potential: Potential, frames: Sequence[Atoms]) -> dict[str, float]:

