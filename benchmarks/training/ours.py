@@ -78,7 +78,7 @@ def run_ours(recipe: Recipe, frames: Frames, seed: int, seconds: float | None, f
         measure(potential, frames["train"]),
         watched.steps,
         sum(tensor.numel() for tensor in potential.module.parameters()),
-        {"planned_steps": recipe.steps},
+        {"planned_steps": recipe.steps, "ended": trained.record and trained.record.ended},
     )
 
 
