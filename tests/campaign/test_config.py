@@ -159,6 +159,17 @@ def test_the_names_that_a_configuration_knows_are_those_of_the_registries():
     assert "# pyscf: {xc: b3lyp, basis: def2-svp" in template()
 
 
+def test_a_model_that_lacks_steps_is_trained_on_before_labels_are_bought():
+    def extensions(**train):
+        return Campaign(name="x", start={"molecule": "water"}, train=train).train.recipe.extensions
+
+    assert extensions() == 1
+    assert extensions(preset="fast", extensions=3) == 3
+    assert extensions(extensions=0) == 0
+    assert extensions(preset="small") == 0  # has no part at a constant rate that could be longer
+    assert "  extensions: 1" in template()
+
+
 def test_a_configuration_is_read_without_torch(tmp_path):
     """Which takes longer to import than all else."""
     (tmp_path / "c.yaml").write_text(template())

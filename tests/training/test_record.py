@@ -1,9 +1,10 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from adaptntk.errors import InputError
-from adaptntk.training.limits import Point
+from adaptntk.training.limits import WORTHWHILE_GAIN, Point
 from adaptntk.training.record import (
     SetErrors,
     TrainingRecord,
@@ -40,6 +41,13 @@ def test_what_is_written_is_read_again(model):
     assert found.gain == pytest.approx(0.5)
     assert found.limit == RECORD.limit
     assert found.limit.by == "steps"
+
+
+def test_what_ended_flat_does_not_lack_steps():
+    """Even if the later half of its path fell before."""
+    flat = replace(RECORD, ended="flat")
+    assert 0 < flat.gain < WORTHWHILE_GAIN
+    assert flat.limit.by == "network"
 
 
 def test_the_same_training_leaves_the_same_bytes(model, tmp_path):

@@ -252,6 +252,9 @@ class Train(Section):
     dtype: Literal["float32", "float64"] | None = Field(
         None, description="Precision of the network; where not given that of the one it begins with, else float32."
     )
+    extensions: Count = Field(
+        1, ge=0, le=10, description="How often steps are doubled while they still pay, before labels are bought."
+    )
 
     @property
     def sizes(self) -> dict[str, float]:
@@ -264,6 +267,8 @@ class Train(Section):
 
         given = self.model_dump(include={"batch_size", "learning_rate"}, exclude_none=True)
         recipe = replace(find_preset(self.preset, self.epochs, self.steps), **given)
+        if recipe.schedule == "settle":  # the others have a length that cannot change once they have begun
+            recipe = replace(recipe, extensions=self.extensions)
         return replace(recipe, architecture=recipe.architecture.resized(**self.sizes)) if self.sizes else recipe
 
     def check(self) -> None:

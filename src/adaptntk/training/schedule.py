@@ -20,6 +20,8 @@ LAPS = 50
 FLAT_SHARE, FLAT_GAIN = 0.3, 0.02
 # ... and there are enough validations to tell.
 FLAT_LAPS = 10
+# At that pace twice the steps take off no more than this: 1 - (1 - gain)^(log 2 / -log(1 - share)).
+FLAT_DOUBLING = 1 - (1 - FLAT_GAIN) ** (math.log(2) / -math.log(1 - FLAT_SHARE))
 
 
 class Plan(NamedTuple):

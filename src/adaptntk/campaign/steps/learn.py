@@ -1,7 +1,9 @@
 """The model of a round, its uncertainty, and what they achieved."""
 
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from adaptntk.labelers.record import labels_bought
 from adaptntk.models.protocol import Predictions
 from adaptntk.models.registry import load_potential
 from adaptntk.training.checkpoint import checkpoint_file
+from adaptntk.training.limits import Limit
 from adaptntk.training.loop import TrainingOptions, train
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit as fit_method
@@ -32,7 +35,8 @@ BOUND_COVERAGE = 0.9
 
 def learn(driver: Driver, here: RoundDirectory) -> None:
     """Train the network on all labels so far."""
-    if here.model.exists():
+    # The checkpoint is removed last, after the model and the record of its training are there.
+    if here.model.exists() and not checkpoint_file(here.model).exists():
         return
     config = driver.config
     given = config.start.model
@@ -116,10 +120,16 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
         information_per_label=float(np.mean(information)) if information else None,
         remarks=tuple(uncertainty.remarks(scores.beyond, scores.lone, "hold-out structures")),
         learnt=learnt,
-        limit=None if learnt is None else learnt.limit(on_holdout.force_rmse, len(frames)),
+        limit=None if learnt is None else _in_campaign(learnt.limit(on_holdout.force_rmse, len(frames))),
     )
     here.summary.write(summary)
     return summary
+
+
+def _in_campaign(limit: Limit) -> Limit:
+    """With fields of a campaign in place of options of ``adaptntk train``."""
+    advice = re.sub("--([a-z-]+)", lambda found: f"train.{found[1].replace('-', '_')}", limit.advice)
+    return replace(limit, advice=advice)
 
 
 def _summary(predicted: Predictions, frames: Sequence[Atoms], driver: Driver) -> ErrorRecord:
