@@ -1,5 +1,6 @@
 """Edges between neighbours: MACE's own, and those of the search for what MACE's cannot do."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -48,3 +49,26 @@ def test_an_axis_that_is_periodic_may_be_any(tiny):
     found, expected = (tiny.predict([atoms]) for atoms in (chain, turned))
     assert torch.isfinite(torch.as_tensor(found.energies)).all()
     assert found.energies == pytest.approx(expected.energies, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_opposite_edges_are_one_pair(seed):
+    atoms = random_structure(seed)
+    atoms.pbc = True
+    kinds = {number: index for index, number in enumerate(sorted(set(atoms.numbers.tolist())))}
+    made = graph.make_graph(atoms, 3.0, kinds, torch.float64, torch.device("cpu"))
+    pairs = made.pairs
+    assert 2 * pairs.edge_index.shape[1] == made.edges > 0
+
+    def vectors(part):
+        return made.positions[part.edge_index[1]] - made.positions[part.edge_index[0]] + part.shifts
+
+    signs = torch.as_tensor(np.where(pairs.reversed, -1.0, 1.0))[:, None]
+    assert torch.allclose(vectors(pairs)[pairs.of_edge] * signs, vectors(made), rtol=0, atol=1e-9)
+
+
+def test_an_edge_without_its_opposite_is_a_pair_of_its_own():
+    made = graph.make_graph(Atoms("H2", [[0, 0, 0], [1, 0, 0]]), 3.0, {1: 0}, torch.float64, torch.device("cpu"))
+    lonely = dataclasses.replace(made, links=made.links + np.eye(2, 5, 4, dtype=int))
+    assert lonely.pairs.of_edge.tolist() == [0, 1]
+    assert not lonely.pairs.reversed.any()

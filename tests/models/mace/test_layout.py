@@ -30,7 +30,7 @@ def test_every_edge_has_one_slot():
     rng = np.random.default_rng(0)
     neighbours = rng.integers(0, 30, size=50)
     layout = Layout(np.zeros(50, int), np.zeros(50, int), neighbours, 1, torch.device("cpu"))
-    slots = layout.padded_edges.numpy()
+    slots = layout.padded_edges
     edges = int(neighbours.sum())
     assert sorted(slots[slots < edges].tolist()) == list(range(edges))
     receiver = np.repeat(np.arange(50), neighbours)

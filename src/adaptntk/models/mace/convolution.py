@@ -73,7 +73,9 @@ class Convolution(Leaf):
 
     def forward(self, x: Tensor, harmonics: Tensor, weights: Tensor, edge_index: Tensor) -> Tensor:
         layout, channels = self.layout, self.channels
-        senders = x.index_select(0, edge_index[0])
+        if layout.slots is not None:
+            weights = weights.index_select(0, layout.slots.pairs)
+        senders = x.index_select(0, edge_index[0] if layout.slots is None else layout.slots.senders)
         couplings = harmonics @ self.constant_like(harmonics)
         edges = [atoms * width for atoms, width in layout.width_groups]
         by_width = (rows.split(edges) for rows in (senders, couplings, weights))

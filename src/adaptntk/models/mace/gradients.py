@@ -15,7 +15,10 @@ from torch import Tensor
 
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_layout
 from adaptntk.models.mace.tape import Leaf, Record, forward_pass
-from adaptntk.models.mace.twin import fast_twin
+from adaptntk.models.mace.twin import fast_twin, needs_every_edge
+
+# Options of MACE for which results are differentiated over the geometry; forces are computed unless it is told not to.
+_SLOPES = ("force", "virials", "stress", "displacement", "edge_forces", "atomic_stresses")
 
 
 class FastNetwork:
@@ -23,14 +26,16 @@ class FastNetwork:
 
     def __init__(self, stock: torch.nn.Module) -> None:
         self._twin = fast_twin(stock)
+        self._paired = not needs_every_edge(stock)
         self._leaves = [module for module in self._twin.modules() if isinstance(module, Leaf)]
         # To walk through all modules takes longer than some layers do; which parameters there are does not change.
         self._parameters = list(stock.named_parameters())
 
     def __call__(self, graphs: Sequence[MACEGraph], head: int, **options: bool) -> dict[str, Tensor]:
-        """What the stock network gives for these graphs."""
-        layout = make_layout(graphs)
-        with forward_pass(layout):
+        """What the stock network gives for these graphs, but for second derivatives over the geometry."""
+        layout = make_layout(graphs, self._paired)
+        slopes = any(options.get(f"compute_{name}", name == "force") for name in _SLOPES)
+        with forward_pass(layout, slopes=slopes):
             return self._twin(make_batch(graphs, head, layout), **options)
 
     def numbers_held(self, atoms: int, edges: int) -> int:
@@ -50,12 +55,12 @@ class FastNetwork:
 
         The same pass gives the forces, with ``geometry``, and the stress, with ``strain``.
         """
-        layout = make_layout(graphs)
+        layout = make_layout(graphs, self._paired)
         data = make_batch(graphs, head, layout)
         tape: list[Record] = []
         # The network replaces the positions in the dictionary when it strains them.
         geometries, cells = [data["positions"]] if geometry else [], data["cell"].view(-1, 3, 3)
-        with torch.enable_grad(), forward_pass(layout, tape):
+        with torch.enable_grad(), forward_pass(layout, tape, slopes=geometry or strain):
             output = self._twin(data, compute_force=False, compute_displacement=strain)
             if strain:
                 geometries.append(output["displacement"])

@@ -7,6 +7,7 @@ depend on the element. All of it is decided on the host from the graphs, without
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,12 +26,20 @@ class Order:
     """A permutation of rows that puts equal labels together: ``sizes`` rows of each of the ``values``."""
 
     def __init__(self, labels: Integers, device: torch.device) -> None:
-        order = np.argsort(labels, kind="stable")
-        values, counts = np.unique(labels, return_counts=True)
-        self.values: list[int] = values.tolist()
-        self.sizes: list[int] = counts.tolist()
-        self.trivial = bool((order[:-1] < order[1:]).all())
-        self.order, self.inverse = (torch.as_tensor(index, device=device) for index in (order, np.argsort(order)))
+        counts = np.bincount(labels)
+        self.values: list[int] = np.flatnonzero(counts).tolist()
+        self.sizes: list[int] = counts[self.values].tolist()
+        self.trivial = bool((labels[:-1] <= labels[1:]).all())
+        self.rows = np.arange(len(labels)) if self.trivial else np.argsort(labels, kind="stable")
+        self._device = device
+
+    @cached_property
+    def order(self) -> Tensor:
+        return torch.as_tensor(self.rows, device=self._device)
+
+    @cached_property
+    def inverse(self) -> Tensor:
+        return torch.as_tensor(np.argsort(self.rows), device=self._device)
 
     def sort(self, rows: Tensor) -> Tensor:
         """Rows with equal labels together."""
@@ -69,6 +78,16 @@ class Groups:
         return torch.where(self._filled.reshape(*shape, *[1] * (rows.ndim - 1)), collected, 0.0)
 
 
+class Slots(NamedTuple):
+    """What the slots for edges hold, where functions of the edges are computed once for both directions of a pair."""
+
+    senders: Tensor
+    pairs: Tensor
+    directed: Tensor
+    """The pair, or beyond all pairs the same one in its other direction."""
+    graph_of_pair: Integers
+
+
 @dataclass
 class Layout:
     """The order of one batch.
@@ -82,6 +101,7 @@ class Layout:
     neighbours: Integers  # how many edges each atom receives
     graphs: int
     device: torch.device
+    slots: Slots | None = None
 
     def __post_init__(self) -> None:
         labels = self.elements, np.zeros_like(self.elements), self._widths
@@ -122,19 +142,19 @@ class Layout:
     @cached_property
     def _receivers(self) -> Integers:
         """The atom of each slot for an edge."""
-        order = np.argsort(self._widths, kind="stable")
+        order = self.by_width.rows
         return np.repeat(order, self._widths[order])
 
     @cached_property
-    def padded_edges(self) -> Tensor:
+    def padded_edges(self) -> Integers:
         """For each slot the edge it holds; slot filled by number ``edges + i`` is the empty one of atom i."""
         atoms = self._receivers
         slot = np.concatenate([np.tile(np.arange(width), count) for count, width in self.width_groups])
         edge = (np.cumsum(self.neighbours) - self.neighbours)[atoms] + slot
-        index = np.where(slot < self.neighbours[atoms], edge, self.neighbours.sum() + atoms)
-        return torch.as_tensor(index, device=self.device)
+        return np.where(slot < self.neighbours[atoms], edge, self.neighbours.sum() + atoms)
 
     @cached_property
     def edges_of_graph(self) -> Groups:
-        """Padded edges by structure; the empty ones carry zeros anyway."""
-        return Groups(self.graph_of_atom[self._receivers], self.graphs, self.device)
+        """Pairs or padded edges by structure; the empty ones carry zeros anyway."""
+        labels = self.graph_of_atom[self._receivers] if self.slots is None else self.slots.graph_of_pair
+        return Groups(labels, self.graphs, self.device)

@@ -1,4 +1,4 @@
-"""Linear layers of the fast twin: of atoms, of edges, and one for each element."""
+"""Linear layers of the fast twin for features of atoms: one for all, and one for each element."""
 
 import math
 from collections import defaultdict
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from adaptntk.models.mace.stock import o3
-from adaptntk.models.mace.tape import Leaf, Rows, divided, index_tensor, joined
+from adaptntk.models.mace.tape import Leaf, Rows, divided, joined
 
 
 class Storage:
@@ -171,33 +171,3 @@ class SelfConnection(_AtomLayer):
             and all(len(merged_irreps(irreps)) == len(irreps) for irreps in (stock.irreps_in1, stock.irreps_out))
             and len({entry.i_out for entry in stock.instructions}) == len(stock.instructions)
         )
-
-
-class RadialLayer(Leaf):
-    """A layer of e3nn's FullyConnectedNet, for features of edges."""
-
-    columns: tuple[int, ...] | None = None
-    """The order in which the outputs are wanted, if not that of the stock network."""
-
-    def __init__(self, stock: Any) -> None:
-        super().__init__(stock)
-        variance = stock.h_in * stock.var_in / (1.0 if stock.act is not None else stock.var_out)
-        self.factor = variance**-0.5
-        self.numbers_per_edge = stock.weight.shape[1]
-
-    def forward(self, x: Tensor) -> Tensor:
-        stock: Any = self.stock
-        weight = self.frozen(stock.weight) * self.factor
-        if self.columns is not None:
-            weight = weight.index_select(1, index_tensor(self.columns, weight.device))
-        out = self.watch(x @ weight, x)
-        if stock.act is None:
-            return out
-        out = stock.act(out)
-        return out if stock.var_out == 1 else out * stock.var_out**0.5
-
-    def derive(self, rows: Rows, gradient: Tensor, x: Tensor, key: None) -> None:
-        groups = self.layout.edges_of_graph
-        found = (groups.collect(x).transpose(1, 2) @ groups.collect(gradient)) * self.factor
-        wanted = slice(None) if self.columns is None else index_tensor(self.columns, found.device)
-        rows(self.stock.weight)[:, :, wanted] += found

@@ -87,7 +87,7 @@ class MACEPotential(Trainable):
 
     def evaluate(self, graphs: Sequence[MACEGraph], **options: bool) -> dict[str, Tensor]:
         """The network's own dictionary of results; ``options`` are those of MACE (``compute_force``, ...)."""
-        if self.network is None:
+        if self.network is None or options.get("compute_hessian"):
             return self.module(make_batch(graphs, self._head_index), **options)
         return self.network(graphs, self._head_index, **options)
 

@@ -18,6 +18,7 @@ with quiet():
     from mace import modules
     from mace.data.neighborhood import get_neighborhood
     from mace.modules.blocks import LinearReadoutBlock, NonLinearBiasReadoutBlock, NonLinearReadoutBlock
+    from mace.modules.radial import BesselBasis
     from mace.modules.symmetric_contraction import SymmetricContraction
 
     from e3nn import nn, o3  # isort: skip
@@ -58,6 +59,7 @@ def _is_layer(kind: Any, module: str) -> bool:
 
 
 __all__ = [
+    "BesselBasis",
     "FullyConnectedNet",
     "SymmetricContraction",
     "get_neighborhood",

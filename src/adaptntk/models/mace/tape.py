@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -24,25 +25,37 @@ class Record(NamedTuple):
     key: Any
 
 
-class _Pass(NamedTuple):
+@dataclass
+class Pass:
+    """A batch on its way through the network."""
+
     layout: Layout
     tape: list[Record] | None
+    slopes: bool
+    stretch: Tensor | None = None
+    """By how much each pair is longer than it is, zero: set where radial functions come with their slopes as rows."""
 
 
-_PASS: ContextVar[_Pass] = ContextVar("pass")
+_PASS: ContextVar[Pass] = ContextVar("pass")
 
 
 @contextmanager
-def forward_pass(layout: Layout, tape: list[Record] | None = None) -> Iterator[None]:
+def forward_pass(layout: Layout, tape: list[Record] | None = None, slopes: bool = False) -> Iterator[None]:
     """Within it, fast modules may be called with a batch of that layout, in this thread.
 
-    With a tape, parameters are taken as constants, and the operations that they enter are remembered on it.
+    With a tape, parameters are taken as constants, and the operations that they enter are remembered on it. With
+    ``slopes``, results can be differentiated over the geometry, once.
     """
-    token = _PASS.set(_Pass(layout, tape))
+    token = _PASS.set(Pass(layout, tape, slopes))
     try:
         yield
     finally:
         _PASS.reset(token)
+
+
+def current_pass() -> Pass:
+    """The pass that this thread is within."""
+    return _PASS.get()
 
 
 @cache

@@ -14,8 +14,10 @@ import torch
 
 from adaptntk.models.mace.contraction import Contraction
 from adaptntk.models.mace.convolution import Convolution
-from adaptntk.models.mace.linear import Linear, RadialLayer, SelfConnection
-from adaptntk.models.mace.stock import FullyConnectedNet, SymmetricContraction, modules, readouts
+from adaptntk.models.mace.geometry import Harmonics, RadialEmbedding
+from adaptntk.models.mace.linear import Linear, SelfConnection
+from adaptntk.models.mace.radial import RadialNet, carries_slopes
+from adaptntk.models.mace.stock import SymmetricContraction, modules, readouts
 
 # Interaction blocks whose forward pass we know, and whether their self-connection acts on the message (or else
 # on the block's input).
@@ -46,7 +48,21 @@ def fast_twin(network: Any) -> torch.nn.Module:
     children["interactions"] = torch.nn.ModuleList(interactions)
     children["products"] = torch.nn.ModuleList(products)
     children["readouts"] = torch.nn.ModuleList(map(_twin_of_atom_block, network.readouts))
+    if Harmonics.handles(network.spherical_harmonics):
+        children["spherical_harmonics"] = Harmonics(network.spherical_harmonics)
+    if RadialEmbedding.handles(network.radial_embedding):
+        nets = [module for module in network.modules() if RadialNet.handles(module)]
+        children["radial_embedding"] = RadialEmbedding(network.radial_embedding, all(map(carries_slopes, nets)))
     return _shadow(network, children)
+
+
+def needs_every_edge(network: Any) -> bool:
+    """Whether it does more with edges than its convolutions do: they need each pair of opposite edges once only."""
+    return (
+        hasattr(network, "pair_repulsion")
+        or any("Density" in type(block).__name__ for block in network.interactions)
+        or not Harmonics.handles(network.spherical_harmonics)
+    )
 
 
 def _twin_of_atom_block(block: Any) -> Any:
@@ -64,7 +80,7 @@ def _is_known(interaction: Any, product: Any) -> bool:
         and type(product.symmetric_contractions) is SymmetricContraction
         and all(Linear.handles(module) for module in (interaction.linear_up, interaction.linear, product.linear))
         and Convolution.handles(interaction.conv_tp)
-        and isinstance(interaction.conv_tp_weights, FullyConnectedNet)
+        and RadialNet.handles(interaction.conv_tp_weights)
         and SelfConnection.handles(interaction.skip_tp)
         and Contraction.handles(product.symmetric_contractions)
     )
@@ -80,11 +96,8 @@ def _twin_of_layer(interaction: Any, product: Any) -> tuple[Any, Any]:
         "reshape": torch.nn.Unflatten(1, (sum(ir.dim for _, ir in interaction.linear.irreps_out), -1)),
     }
     for name, child in children.items():
-        if isinstance(child, FullyConnectedNet):
-            layers = {key: RadialLayer(layer) for key, layer in child._modules.items()}
-            if name == "conv_tp_weights":
-                layers[list(layers)[-1]].columns = convolution.columns
-            children[name] = _shadow(child, layers)
+        if RadialNet.handles(child):
+            children[name] = RadialNet(child, convolution.columns if name == "conv_tp_weights" else None)
     block = _shadow(interaction, children)
     # MACE hands the whole convolution, the sum over neighbours included, to a block with this mark.
     block.__dict__["conv_fusion"] = True
