@@ -46,7 +46,8 @@ class Weights:
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.learning_rate * rate
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        # Not over the positions too, of which forces were differentiated.
+        loss.backward(inputs=self.parameters)
         if self.recipe.gradient_clip:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.gradient_clip)
         self.optimiser.step()
