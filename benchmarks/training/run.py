@@ -13,7 +13,7 @@ from adaptntk.files import locked, make_folder, plain, write_json, write_text
 from benchmarks.harness.experiment import find_plan, log, run_all
 from benchmarks.harness.record import save_record
 from benchmarks.settings import Training, listed
-from benchmarks.training.frames import PARTS, load, prepare
+from benchmarks.training.frames import load, prepare
 from benchmarks.training.ours import run_ours
 from benchmarks.training.plan import BEFORE, PLANS, Entrant, Plan
 from benchmarks.training.report import draw_training, training_table
@@ -66,6 +66,7 @@ class Job:
             else:
                 found = run_ours(self.entrant.recipe, frames, self.seed, seconds, Path(scratch))
         what = {"data": self.data, "entrant": self.who, "seed": self.seed, "identity": self.identity}
+        what["structures"] = {part: len(several) for part, several in frames.items()}
         write_json(self.path, plain(what | found.record()))
         last = found.points[-1]
         log.info("%s: force RMSE %.1f meV/Å after %.0f s", self.name, last.force_rmse, last.seconds)
@@ -145,12 +146,12 @@ def _prepared(data: str, plan: Plan, folder: Path, named: bool) -> bool:
 def _gather(settings: Training, plan: Plan, folder: Path) -> dict[str, Any]:
     """All runs of the study that there are, whoever asked for them; entrants in the order of the plan."""
     found: dict[str, Any] = {}
-    for data, sizes in plan.data.items():
+    for data in plan.data:
         records = [json.loads(path.read_text()) for path in sorted(folder.glob(f"{data}-*.json"))]
         runs = {who: [r for r in records if r["entrant"] == who] for who in [*plan.entrants, *plan.variants]}
         if records:
-            structures = {part: getattr(sizes, part) for part in PARTS}
-            found[data] = {"structures": structures, "runs": {who: kept for who, kept in runs.items() if kept}}
+            kept = {who: several for who, several in runs.items() if several}
+            found[data] = {"structures": records[0]["structures"], "runs": kept}
     if not found:
         raise InputError(f"{folder}: no training is recorded there")
     return {"preset": settings.preset, "study": settings.study, "data": found}

@@ -82,6 +82,23 @@ def test_all_goals_of_the_race():
     assert found["ethanol, 10 x the time of small, over its error"].value is None
     assert found["naphthalene, test force RMSE after 15 minutes"].value == pytest.approx(20)
     assert not found["aspirin, ratio to mace_run_train at the end"].met
+    assert (
+        found["ethanol, 1 x the time of small, over its error"]
+        .line()
+        .endswith("met (in 31.0 s against 30.0 s, 1 seed)")
+    )
+
+
+def test_a_race_that_is_cut_short_meets_no_goal():
+    race = {OURS: runs([(60, 30), (200, 20)], seconds=200.0), THEIRS: runs([(60, 60), (200, 50)], seconds=200.0)}
+    assert compare(race, "force_rmse").end == 0.4
+    assert not any(goal.met for goal in goals({"ethanol": {"runs": race}}))
+    for run in (*race[OURS], *race[THEIRS]):
+        run["identity"]["seconds"] = 300.0
+    assert [goal.name for goal in goals({"ethanol": {"runs": race}}) if goal.met] == [
+        "ethanol, largest ratio to mace_run_train after the first minute",
+        "ethanol, ratio to mace_run_train at the end",
+    ]
 
 
 def test_the_times_in_a_log():
