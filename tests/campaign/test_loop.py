@@ -20,6 +20,8 @@ from adaptntk.evaluation import force_errors
 from adaptntk.models.registry import load_potential
 from adaptntk.report.campaign import campaign_page
 from adaptntk.report.viewer import build_viewer
+from adaptntk.training import loop
+from adaptntk.training.record import training_record_file
 from adaptntk.uncertainty.file import load_fitted
 from tests.campaign.conftest import outcome, write_config
 from tests.conftest import DATA_FILES
@@ -112,6 +114,27 @@ def test_the_executor_does_not_matter(reference, tmp_path):
     run = first_rounds(reference, tmp_path, 1)
     run_campaign(write_config(tmp_path), resume=True, overrides=Overrides("local", workers=2))
     assert outcome(run) == outcome(reference)
+
+
+def test_killed_between_a_model_and_the_record_of_its_training(reference, tmp_path, monkeypatch):
+    run = first_rounds(reference, tmp_path, 2)
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "write_training_record", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_campaign(write_config(tmp_path), resume=True)
+    model = run / "rounds" / "02" / "model.model"
+    assert model.exists()
+    assert not training_record_file(model).exists()
+    run_campaign(write_config(tmp_path), resume=True)
+    assert outcome(run) == outcome(reference)
+    written = [
+        training_record_file(folder / "rounds" / "02" / "model.model").read_bytes() for folder in (run, reference)
+    ]
+    assert written[0] == written[1]
 
 
 def test_a_finished_run_is_resumed_at_no_cost_and_can_be_extended(reference, tmp_path):
