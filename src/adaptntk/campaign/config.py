@@ -24,6 +24,8 @@ from adaptntk.labelers.registry import LABELERS, check_kind
 from adaptntk.models.sizes import SIZES
 
 if TYPE_CHECKING:
+    from ase import Atoms
+
     from adaptntk.md.dynamics import MDSettings
     from adaptntk.md.watch import Watch
     from adaptntk.training.recipe import Recipe
@@ -96,6 +98,7 @@ class Start(Section):
     labelled: File | None = Field(None, description="File of structures that are labelled already; they cost nothing.")
     energy_key: str = Field("REF_energy", description="Where the labelled file has its energies.")
     forces_key: str = Field("REF_forces", description="Where the labelled file has its forces.")
+    stress_key: str = Field("REF_stress", description="Where it has stress, which structures may lack.")
     model: File | None = Field(None, description="A trained MACE model to begin with, such as a foundation model.")
     head: str | None = Field(None, description="Which head of that model, where it has several.")
     sampling: Literal["displacement", "normal_modes"] = Field(
@@ -111,6 +114,12 @@ class Start(Section):
         require(self.head is None or self.model is not None, "a head is one of a model: give model, or leave out head")
         if self.molecule is not None:
             build_molecule(self.molecule)
+
+    def read(self, path: Path, labelled: bool = False) -> "list[Atoms]":
+        """A file of the user's, with labels where these say."""
+        from adaptntk.data.structures import read_structures
+
+        return read_structures(path, self.energy_key, self.forces_key, labelled, stress_key=self.stress_key)
 
 
 class Labels(Section):

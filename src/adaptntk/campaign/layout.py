@@ -88,6 +88,7 @@ class RunDirectory:
         self.config = path / "campaign.yaml"  # as the user wrote it
         self.verdict = RecordFile(path / "verdict.json", records.Verdict)
         self.pause = RecordFile(path / "paused.json", records.Pause)
+        self.isolated = path / "isolated_atoms.xyz"  # of the labels that were given; may be missing
         self.ledger = path / "ledger.csv"
         self.report = path / "report.html"
         self.files = LabelFiles(path)

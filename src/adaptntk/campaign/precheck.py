@@ -16,6 +16,7 @@ from ase.data import chemical_symbols
 
 from adaptntk.campaign.config import MANY, Campaign, FirstLabels
 from adaptntk.data.geometry import fused_atoms
+from adaptntk.data.labels import check_stress_unit, split_isolated, without_isolated
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import (
     ENERGY,
@@ -136,13 +137,18 @@ def _read_files(config: Campaign) -> Inputs:
     def read(path: Path | None, what: str, labelled: bool) -> list[Atoms]:
         if path is None:
             return []
-        frames = read_structures(path, start.energy_key, start.forces_key, labelled)
+        found, isolated = split_isolated(start.read(path, labelled), str(path)) if labelled else (start.read(path), {})
+        frames = [*without_isolated(found)]
+        require(bool(frames), f"{path}: holds isolated atoms and no structures")
         if labelled:
             check_force_unit(frames, str(path))
+            check_stress_unit(frames, str(path))
         sizes = sorted({len(atoms) for atoms in frames})
         atoms = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-        species = " ".join(chemical_symbols[z] for z in sorted(structure_species(frames)))
-        lines.append(f"{what} {path}: {len(frames):,} structures of {atoms} atoms ({species})")
+        kinds = structure_species(frames), isolated.keys()
+        species, alone = (" ".join(chemical_symbols[z] for z in sorted(numbers)) for numbers in kinds)
+        text = f"{what} {path}: {len(frames):,} structures of {atoms} atoms ({species})"
+        lines.append(f"{text}, and energies of isolated {alone}" if alone else text)
         return frames
 
     given = read(start.labelled, "labelled", True)

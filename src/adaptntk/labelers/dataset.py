@@ -3,6 +3,7 @@
 import numpy as np
 from ase import Atoms
 
+from adaptntk.data.labels import without_isolated
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash
 from adaptntk.labelers.labeler import Array, LabelError
 
@@ -16,7 +17,7 @@ class DatasetLabeler:
     """
 
     def __init__(self, file: str, energy_key: str = ENERGY, forces_key: str = FORCES) -> None:
-        frames = read_structures(file, energy_key, forces_key, labelled=True)
+        frames = without_isolated(read_structures(file, energy_key, forces_key, labelled=True))
         self._labels = {structure_hash(a): (float(a.info[ENERGY]), np.asarray(a.arrays[FORCES])) for a in frames}
         self._file = file
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from ase import Atoms
 
+from adaptntk.data.labels import STRESS
 from adaptntk.data.structures import ENERGY, FORCES, structure_hash, write_structures
 from adaptntk.errors import AdaptNTKError, InputError, require
 from adaptntk.execution import deaf
@@ -213,6 +214,7 @@ def _label(request: Request, labelers: dict[str, Labeler]) -> Atoms:
         energy, forces = labelers["labeler"].label(request.atoms)
     check_label(request.atoms, energy, forces, request.spec)
     labelled = request.atoms.copy()
+    labelled.info.pop(STRESS, None)  # of the structure that this one was made from
     labelled.info |= {ENERGY: float(energy), "label_seconds": round(time.perf_counter() - began, 4)}
     labelled.arrays[FORCES] = np.asarray(forces, dtype=float)
     return labelled

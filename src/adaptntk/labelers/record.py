@@ -11,6 +11,7 @@ import numpy as np
 from ase import Atoms
 from ase.io.extxyz import key_val_str_to_dict
 
+from adaptntk.data.labels import STRESS, has_stress
 from adaptntk.data.structures import ENERGY, FORCES, read_structures, structure_hash, write_structures
 from adaptntk.errors import require
 from adaptntk.files import as_record, damaged, read_record, write_json
@@ -166,11 +167,15 @@ class LabelFiles:
         return {path.stem for path in [*self.all_labels(), *self.all_failures()]}
 
 
-def label_hash(atoms: Atoms) -> str:
-    """SHA-256 of all that is learnt from a label: structure, energy, forces to the digits of the file, and its role."""
+def label_hash(atoms: Atoms, with_stress: bool = True) -> str:
+    """SHA-256 of all that is learnt from a label: structure, energy, forces to the digits of the file, and its role.
+
+    And of the stress, where there is one; earlier versions left that out.
+    """
     origin = [atoms.info.get(key) for key in ("round", "role", "number", "chosen_by")]
     forces = [f"{value:.8f}" for value in np.ravel(atoms.arrays[FORCES])]
-    words = [structure_hash(atoms), float(atoms.info[ENERGY]), *origin, *forces]
+    stress = [f"{value:.8f}" for value in np.ravel(atoms.info[STRESS])] if with_stress and has_stress(atoms) else []
+    words = [structure_hash(atoms), float(atoms.info[ENERGY]), *origin, *forces, *stress]
     return "sha256:" + hashlib.sha256(" ".join(map(str, words)).encode()).hexdigest()
 
 
@@ -187,9 +192,9 @@ def read_label(path: Path) -> tuple[Atoms, LabelRecord]:
     atoms = frames[0]
     same = structure_hash(atoms) == path.stem
     require(same, f"{path}: was changed, it no longer holds the structure of that name; put the old file back")
-    found = label_hash(atoms)
-    same = atoms.info.get("label_hash", found) == found
-    require(same, f"{path}: was changed, its energy, forces or role are not those it had; put the old file back")
+    known = label_hash(atoms), label_hash(atoms, with_stress=False)
+    found = atoms.info.get("label_hash", known[0])
+    require(found in known, f"{path}: was changed, its labels or its role are not those it had; put the old file back")
     return atoms, LabelRecord.of(atoms.info | {"label_hash": found}, path)
 
 

@@ -7,7 +7,8 @@ from adaptntk.campaign.precheck import share_out
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
 from adaptntk.campaign.steps.label import label_random, retried_after_a_pause
 from adaptntk.core.calibration import MINIMUM_STRUCTURES
-from adaptntk.data.structures import read_structures, write_structures
+from adaptntk.data.labels import is_isolated, split_isolated, without_isolated
+from adaptntk.data.structures import write_structures
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import require
 from adaptntk.labelers.record import GIVEN, Origin, Role, write_label
@@ -38,7 +39,10 @@ def _take_given(driver: Driver) -> None:
     """Copy labels that the user has; what is not needed for hold-out and validation is learnt from."""
     start, first = driver.config.start, driver.config.first
     assert start.labelled is not None
-    frames = read_structures(start.labelled, start.energy_key, start.forces_key, labelled=True)
+    given = start.read(start.labelled, labelled=True)
+    frames, isolated = split_isolated(given, str(start.labelled))
+    if isolated:
+        write_structures(driver.run.isolated, filter(is_isolated, given))
     shared = share_out(len(frames), first)
     for place, index in enumerate(driver.rng(0, 2).permutation(len(frames)).tolist()):
         random = shared["holdout"], shared["holdout"] + shared["valid"]
@@ -54,7 +58,7 @@ def starting_structures(driver: Driver) -> list[Atoms]:
     """Where simulations start."""
     start = driver.config.start
     if start.structures is not None:
-        return read_structures(start.structures)
+        return [*without_isolated(start.read(start.structures))]
     if start.molecule is not None:
         return [build_molecule(start.molecule)]
     return driver.run.labelled("train", before=1)

@@ -13,7 +13,8 @@ from ase import Atoms
 
 from adaptntk.campaign.config import Campaign
 from adaptntk.campaign.layout import RoundDirectory, RunDirectory
-from adaptntk.data.structures import read_structures, structure_hash
+from adaptntk.data.labels import without_isolated
+from adaptntk.data.structures import structure_hash
 from adaptntk.execution import run_limited
 from adaptntk.labelers.process import Request
 from adaptntk.progress import Progress, silent
@@ -52,7 +53,7 @@ class Driver:
     def test_structures(self) -> list[Atoms]:
         """Labelled structures that the user set apart; often there are none."""
         test, start = self.config.test, self.config.start
-        return [] if test is None else read_structures(test, start.energy_key, start.forces_key, labelled=True)
+        return [] if test is None else [*without_isolated(start.read(test, labelled=True))]
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         return self.executor.submit(run_limited, self.config.threads, function, *arguments)

@@ -11,7 +11,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.campaign.config import Campaign
-from adaptntk.campaign.layout import ROLES, RoundDirectory
+from adaptntk.campaign.layout import ROLES, RoundDirectory, read_own
 from adaptntk.campaign.records import ErrorRecord, Holdout, LabelCounts, Picks, RoundSummary
 from adaptntk.campaign.steps.driver import Driver
 from adaptntk.core import metrics
@@ -45,7 +45,7 @@ def learn(driver: Driver, here: RoundDirectory) -> None:
         return
     continued = config.train.mode == "fine-tune" and here.number > 0
     start = driver.run.round(here.number - 1).model if continued else None
-    training, valid = driver.run.labelled("train"), driver.run.labelled("valid")
+    training, valid = read_own(driver.run.isolated) + driver.run.labelled("train"), driver.run.labelled("valid")
     driver.do(train_model, here.model, training, valid, start, config, driver.seed(here.number, 0))
 
 
