@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from adaptntk.data.labels import reference_stresses
 from adaptntk.data.structures import reference_energies, reference_forces, structure_hash
 from adaptntk.errors import InputError
 from adaptntk.files import write_atomically
@@ -47,6 +48,8 @@ def training_identity(
     digest.update(reference_energies(frames).tobytes())
     for forces in reference_forces(frames):
         digest.update(forces.tobytes())
+    for stress in reference_stresses(frames) if recipe.stress_weight else ():
+        digest.update(b"" if stress is None else stress.tobytes())
     return digest.hexdigest()
 
 

@@ -22,6 +22,7 @@ from adaptntk.training.labelled import LabelledSet, check_sets, untrained_networ
 from adaptntk.training.limits import Point
 from adaptntk.training.recipe import DEFAULT_PRESET, PRESETS, Recipe
 from adaptntk.training.record import SetErrors, TrainingRecord, read_training_record, write_training_record
+from adaptntk.training.reference import prepare
 from adaptntk.training.schedule import Plan
 from adaptntk.training.steps import Stepper, ValidationErrors, centre_energies, validate
 from adaptntk.training.weights import Weights
@@ -114,6 +115,7 @@ def train(
     output, options = Path(output), options or TrainingOptions()
     check_writable(output)
     dtype = choose_dtype(options.precision)
+    train, valid, recipe = prepare(train, valid, recipe, options.start is not None)
     check_sets(train, valid)
     if options.snapshots and recipe.schedule == "settle":
         raise InputError("snapshots need a training of known length: a constant or cosine schedule")
@@ -134,7 +136,8 @@ def train(
     potential.module.to(choose_device(device))
     if recipe.dropout:
         potential = potential.with_dropout(recipe.dropout)
-    sets = LabelledSet.make(potential, train), LabelledSet.make(potential, valid)
+    stress = recipe.stress_weight > 0
+    sets = LabelledSet.make(potential, train, stress), LabelledSet.make(potential, valid, stress)
     if options.start is not None and recipe.centre_energies:
         # Its energies may count from elsewhere than the labels: the steps would go into that constant first.
         centre_energies(potential, sets[0], recipe)
@@ -231,5 +234,5 @@ def _record(
 
 def _finished(output: Path, potential: Trainable, valid: Sequence[Atoms], recipe: Recipe) -> Trained:
     """The network as it was written, with its errors."""
-    errors = validate(potential, LabelledSet.make(potential, valid), recipe)
+    errors = validate(potential, LabelledSet.make(potential, valid, recipe.stress_weight > 0), recipe)
     return Trained(potential, errors.energy_rmse_per_atom, errors.force_rmse, read_training_record(output))

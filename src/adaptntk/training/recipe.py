@@ -1,9 +1,10 @@
 """How networks are trained: recipes by purpose, the paper's, and the one of before."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from adaptntk.data.labels import parse_energies
 from adaptntk.errors import InputError
 from adaptntk.models.family import Architecture
 from adaptntk.models.registry import DEFAULT_FAMILY, find_family
@@ -29,11 +30,16 @@ class Recipe:
         average: the weights that are validated and saved are a moving average over about this share of the steps so
             far; 0 for the weights themselves.
         energy_weight, forces_weight: of the two mean squared errors.
+        stress_weight: of the mean squared error of the virial per atom (stress x volume / atoms), where the stress is
+            labelled; 0 to learn nothing from it (paper).
         last_energy_weight: that of the energies while ``settle`` brings the rate to zero: a second stage as MACE
             has it. Forces teach a network its shape; once that stands, energies cost them little.
         per_atom_energy: energy error per atom (as MACE does) rather than of the total.
-        element_energies: subtract a least-squares energy per element before scale and shift, needed when compositions
-            differ; otherwise only the mean energy per atom (paper).
+        element_energies: subtract an energy per element before scale and shift, needed when compositions differ;
+            otherwise only the mean energy per atom (paper).
+        e0s: which energies: of isolated atoms, by element (``{"H": -13.6, ...}``, eV). None for those of the isolated
+            atoms in the training set or, where it has none, for least squares around the mean; () for least squares
+            always.
         force_scale: scale the output by the root mean square force (as MACE does) rather than by the standard
             deviation of the energy per atom (paper).
         centre_energies: after the training, move the constant of the energy so that the mean error per atom over
@@ -58,9 +64,11 @@ class Recipe:
     average: float = 0.0
     energy_weight: float = 0.01
     forces_weight: float = 0.99
+    stress_weight: float = 0.0
     last_energy_weight: float | None = None
     per_atom_energy: bool = True
     element_energies: bool = True
+    e0s: Mapping[Any, float] | Sequence[tuple[int, float]] | None = None
     force_scale: bool = True
     centre_energies: bool = True
     gradient_clip: float = 10.0
@@ -70,6 +78,8 @@ class Recipe:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.e0s:  # kept in an order, and so that nobody can change them
+            object.__setattr__(self, "e0s", tuple(sorted(parse_energies(dict(self.e0s), "e0s").items())))
         for name in ("steps", "epochs", "batch_size", "batch_atoms", "learning_rate"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -87,7 +97,13 @@ class Recipe:
         """All of it, as plain values. What is as it was before it could be chosen is left out."""
         chosen = asdict(self)
         defaults = {"steps": None, "batch_atoms": 48, "warm_up": 0, "anneal": 0.4, "extensions": 0, "average": 0.0}
-        defaults |= {"last_energy_weight": None, "chosen_decay": False, "memory": 0.999}
+        defaults |= {
+            "e0s": None,
+            "stress_weight": 0.0,
+            "last_energy_weight": None,
+            "chosen_decay": False,
+            "memory": 0.999,
+        }
         if self.schedule != "settle":
             chosen["cosine"] = chosen.pop("schedule") == "cosine"
         return {name: value for name, value in chosen.items() if name not in defaults or value != defaults[name]}

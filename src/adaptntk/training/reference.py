@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from ase import Atoms
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
+from adaptntk.data.labels import STRESS, VIRIALS, has_stress, split_isolated, without_isolated
 from adaptntk.data.structures import reference_energies, reference_forces, structure_species
 from adaptntk.errors import InputError
 from adaptntk.models.family import EnergyReference
@@ -63,18 +65,57 @@ def fit_compositions(counts: Array, energies: Array) -> CompositionFit:
     return CompositionFit(mean + d, int(told.sum()) == counts.shape[1], float(np.sqrt(np.mean(remaining**2))))
 
 
+def prepare(
+    train: Sequence[Atoms], valid: Sequence[Atoms], recipe: Recipe, continued: bool = False
+) -> tuple[Sequence[Atoms], Sequence[Atoms], Recipe]:
+    """The structures without isolated atoms, whose energies are in the recipe instead; says what else is left out.
+
+    ``continued``: the training starts from a network, which has energies of its own.
+    """
+    structures, isolated = split_isolated(train, "training set")
+    if isolated:
+        what = "energies count from theirs, as they are"
+        if continued or not recipe.element_energies or recipe.e0s is not None:
+            what = "energies count from others"
+        log.info("%s: %s no training structures; %s", _alone(isolated), "are" if len(isolated) > 1 else "is", what)
+    frames = [*structures, *valid]
+    open_ones = sum(STRESS in atoms.info and not has_stress(atoms) for atoms in frames)
+    if recipe.stress_weight and open_ones:
+        log.info("stress of %d structures that are not periodic in all directions is left out", open_ones)
+    virials = {key for atoms in frames if not has_stress(atoms) for key in VIRIALS if key in atoms.info}
+    if recipe.stress_weight and virials:
+        log.info("%s is not read: give stress in eV/Å^3, minus virial over volume", min(virials))
+    return structures, without_isolated(valid), with_isolated(recipe, isolated)
+
+
+def with_isolated(recipe: Recipe, isolated: Mapping[int, float]) -> Recipe:
+    """The recipe with these energies of isolated atoms, unless it has others or counts from the mean."""
+    chosen = recipe.element_energies and recipe.e0s is None and isolated
+    return replace(recipe, e0s=isolated) if chosen else recipe
+
+
+def _alone(isolated: Mapping[int, float]) -> str:
+    symbols = ", ".join(chemical_symbols[z] for z in sorted(isolated))
+    return f"isolated atom{'s' if len(isolated) > 1 else ''} of {symbols}"
+
+
 def energy_reference(frames: Sequence[Atoms], recipe: Recipe) -> EnergyReference:
-    """Isolated energies, scale and shift from the training labels."""
+    """Isolated energies, scale and shift from the training labels.
+
+    Where energies of isolated atoms are known there is no shift: an atom without neighbours has its own energy.
+    """
     numbers = sorted(structure_species(frames))
     counts, energies = composition_counts(frames, numbers), reference_energies(frames)
-    isolated = _isolated_energies(counts, energies, numbers, recipe)
+    known = dict(recipe.e0s or ()) if recipe.element_energies else {}
+    isolated = _known(known, numbers) if known else _fitted(counts, energies, numbers, recipe)
     per_atom = (energies - counts @ isolated) / counts.sum(axis=1)
     forces = np.concatenate([f.ravel() for f in reference_forces(frames)])
     scale = float(np.sqrt(np.mean(forces**2))) if recipe.force_scale else float(per_atom.std())
-    return EnergyReference(tuple(numbers), tuple(isolated.tolist()), scale or 1.0, float(per_atom.mean()))
+    shift = 0.0 if known else float(per_atom.mean())
+    return EnergyReference(tuple(numbers), tuple(isolated.tolist()), scale or 1.0, shift)
 
 
-def _isolated_energies(counts: Array, energies: Array, numbers: Sequence[int], recipe: Recipe) -> Array:
+def _fitted(counts: Array, energies: Array, numbers: Sequence[int], recipe: Recipe) -> Array:
     if not recipe.element_energies:
         return np.zeros(len(numbers))
     fitted = fit_compositions(counts, energies)
@@ -85,11 +126,9 @@ def _isolated_energies(counts: Array, energies: Array, numbers: Sequence[int], r
     return fitted.energies
 
 
-def check_known(e0s: Mapping[int, float], frames: Sequence[Atoms], name: str) -> None:
-    """Refuse energies of isolated atoms that lack an element."""
-    missing = sorted(structure_species(frames) - e0s.keys())
+def _known(known: Mapping[int, float], numbers: Sequence[int]) -> Array:
+    missing = [chemical_symbols[z] for z in numbers if z not in known]
     if missing:
-        symbols = ", ".join(chemical_symbols[z] for z in missing)
-        raise InputError(
-            f"{name}: no energy of an isolated {symbols}, which the structures hold; add it, or take --e0s average"
-        )
+        cure = "add it, or count from least squares with --e0s average"
+        raise InputError(f"no energy is given of an isolated {', '.join(missing)}, which the structures hold; {cure}")
+    return np.array([known[z] for z in numbers])

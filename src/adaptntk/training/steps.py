@@ -15,11 +15,12 @@ from adaptntk.training.weights import Weights
 
 @dataclass(frozen=True)
 class ValidationErrors:
-    """Errors on the validation set: the loss, and root mean square errors in eV per atom and eV/Å."""
+    """Errors on a set: the loss, and root mean squares in eV per atom, eV/Å and (where it is learnt) eV/Å^3."""
 
     loss: float
     energy_rmse_per_atom: float
     force_rmse: float
+    stress_rmse: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,12 @@ class Stepper:
         return self.data.batches(self.data.batch_size(self.recipe), order)
 
     def _loss(self, indices: list[int], energy_weight: float) -> torch.Tensor:
-        energy_error, force_error = self.data.errors(self.potential, indices, training=True)
-        energy_loss = (energy_error / (self.data.sizes[indices] if self.recipe.per_atom_energy else 1)).square().mean()
-        return energy_weight * energy_loss + self.recipe.forces_weight * force_error.square().mean()
+        errors, recipe = self.data.errors(self.potential, indices, training=True), self.recipe
+        energy_loss = (errors.energies / (self.data.sizes[indices] if recipe.per_atom_energy else 1)).square().mean()
+        loss = energy_weight * energy_loss + recipe.forces_weight * errors.forces.square().mean()
+        if errors.stress is None:
+            return loss
+        return loss + recipe.stress_weight * errors.stress.square().sum() / (9 * len(indices))
 
 
 def validate(
@@ -77,21 +81,29 @@ def validate(
     # Without a graph for the optimiser, larger batches fit and cost less.
     size = 4 * data.batch_size(recipe)
     potential.module.eval()
-    energy_sum = force_sum = force_count = 0.0
+    energy_sum = force_sum = force_count = virial_sum = 0.0
     per_atom: list[float] = []
+    stresses: list[float] = []
     for indices in data.batches(size):
         errors = data.errors(potential, indices, training=False)
-        energy_error, force_error = (error.detach().double() for error in errors)
+        energy_error, force_error = errors.energies.detach().double(), errors.forces.detach().double()
         sizes = data.sizes[indices].double()
         energy_sum += float((energy_error / (sizes if recipe.per_atom_energy else 1)).square().sum())
         per_atom += (energy_error / sizes).tolist()
         force_sum += float(force_error.square().sum())
         force_count += force_error.numel()
+        if errors.stress is not None:
+            virials = errors.stress.detach().double().square().mean(dim=(1, 2))
+            volumes = data.volumes[[i for i in indices if data.virials[i] is not None]].double()
+            virial_sum += float(virials.sum())
+            stresses += (virials / volumes.square()).tolist()
     force_mse = force_sum / force_count
     weight = recipe.energy_weight if energy_weight is None else energy_weight
     loss = weight * energy_sum / len(data) + recipe.forces_weight * force_mse
+    loss += recipe.stress_weight * virial_sum / len(data)
     offset = float(np.mean(per_atom)) if centred else 0.0
-    return ValidationErrors(loss, float(np.sqrt(np.mean((np.array(per_atom) - offset) ** 2))), math.sqrt(force_mse))
+    energy_rmse = float(np.sqrt(np.mean((np.array(per_atom) - offset) ** 2)))
+    return ValidationErrors(loss, energy_rmse, math.sqrt(force_mse), math.sqrt(np.mean(stresses)) if stresses else None)
 
 
 def centre_energies(potential: Trainable, data: LabelledSet, recipe: Recipe) -> None:
