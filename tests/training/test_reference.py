@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from ase import Atoms
 
-from adaptntk.data.structures import ENERGY, FORCES
-from adaptntk.training.reference import energy_reference, fit_compositions
+from adaptntk.data.structures import ENERGY, FORCES, write_structures
+from adaptntk.errors import InputError
+from adaptntk.training.recipe import PRESETS
+from adaptntk.training.reference import counting_from, energy_reference, fit_compositions, prepare
 from tests.conftest import TINY_RECIPE
 
 TRUE = np.array([-13.6, -1029.3, -2041.0])
@@ -90,3 +92,68 @@ def test_it_is_said_when_elements_cannot_be_told_apart(caplog):
     energy_reference([labelled("H2", -2.0)], TINY_RECIPE)
     energy_reference(water, dataclasses.replace(TINY_RECIPE, element_energies=False))
     assert not caplog.text
+
+
+def isolated(symbol, energy):
+    return Atoms(symbol, info={ENERGY: energy, "config_type": "IsolatedAtom"})
+
+
+WATER = [labelled("OH2", -12.5), labelled("OH2", -12.4)]
+ATOMS = [isolated("H", -1.0), isolated("O", -9.0)]
+
+
+def test_isolated_atoms_give_energies_and_are_left_out(caplog):
+    caplog.set_level(logging.INFO)
+    train, valid, recipe = prepare([*ATOMS, WATER[0]], [ATOMS[0], WATER[1]], TINY_RECIPE)
+    assert (train, valid) == (WATER[:1], WATER[1:])
+    assert recipe.e0s == ((1, -1.0), (8, -9.0))
+    assert caplog.text.count("isolated atoms of H, O: are no training structures; energies count from theirs") == 1
+    reference = energy_reference(train, recipe)
+    assert reference.isolated_energies == (-1.0, -9.0)
+    assert reference.shift == 0.0
+    paper = dataclasses.replace(TINY_RECIPE, element_energies=False)
+    assert prepare([*ATOMS, WATER[0]], WATER[1:], paper)[2] == paper
+    assert energy_reference(train, paper).isolated_energies == (0.0, 0.0)
+    assert "energies count from others" in caplog.text
+
+
+def test_isolated_atoms_of_some_elements_are_not_enough():
+    train, _, recipe = prepare([ATOMS[0], WATER[0]], WATER[1:], TINY_RECIPE)
+    with pytest.raises(InputError, match="no energy is given of an isolated O"):
+        energy_reference(train, recipe)
+
+
+def test_what_energies_count_from(tmp_path):
+    write_structures(tmp_path / "atoms.xyz", ATOMS)
+    (tmp_path / "atoms.json").write_text('{"1": -1.0, "O": -9.0}')
+    texts = ("H=-1 O=-9", "{1: -1.0, 8: -9}", str(tmp_path / "atoms.xyz"), str(tmp_path / "atoms.json"))
+    for text in (*texts, {"H": -1.0, "O": -9.0}):
+        assert counting_from(TINY_RECIPE, text, "--e0s").e0s == ((1, -1.0), (8, -9.0))
+    given = dataclasses.replace(TINY_RECIPE, e0s={"O": -9.0, 1: -1})
+    assert given.e0s == ((1, -1.0), (8, -9.0))
+    assert energy_reference(WATER, given).isolated_energies == (-1.0, -9.0)
+    assert prepare([*ATOMS, WATER[0]], WATER[1:], given)[2] == given
+    for name in ("average", "elements"):
+        average = counting_from(PRESETS["paper"], name, "--e0s")
+        assert prepare([*ATOMS, WATER[0]], WATER[1:], average)[2].e0s == ()
+        assert energy_reference(WATER, average).isolated_energies == pytest.approx([-4.15, -4.15])
+    assert not counting_from(given, "mean", "--e0s").element_energies
+    isolated_ones = counting_from(PRESETS["paper"], "isolated", "--e0s")
+    assert prepare([*ATOMS, WATER[0]], WATER[1:], isolated_ones)[2].e0s == ((1, -1.0), (8, -9.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("none", "--e0s: 'none' is none of isolated, average, mean"),
+        ("Q=1", "--e0s: 'Q' is no chemical element"),
+        ("nothing.json", "nothing.json: no such file"),
+        ("water.xyz", "holds structures of several atoms"),
+        ("H=" + 5000 * "1", "must be a number in eV"),
+    ],
+)
+def test_what_energies_cannot_count_from(tmp_path, monkeypatch, text, why):
+    monkeypatch.chdir(tmp_path)
+    write_structures("water.xyz", [*ATOMS, *WATER[:1]])
+    with pytest.raises(InputError, match=why):
+        counting_from(TINY_RECIPE, text, "--e0s")

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from adaptntk.data.labels import parse_energies
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import require
 from adaptntk.files import shortened
@@ -261,6 +262,11 @@ class Train(Section):
     dtype: Literal["float32", "float64"] | None = Field(
         None, description="Precision of the network; where not given that of the one it begins with, else float32."
     )
+    e0s: dict[str | int, Number] | Literal["average", "mean"] | None = Field(
+        None,
+        description="Energies of isolated atoms by element, eV; average for least squares, mean for the mean per atom. "
+        "When not given those of isolated atoms in start.labelled, else average.",
+    )
     extensions: Count = Field(
         1, ge=0, le=10, description="How often steps are doubled while they still pay, before labels are bought."
     )
@@ -273,15 +279,19 @@ class Train(Section):
     @property
     def recipe(self) -> "Recipe":
         from adaptntk.training.recipe import find_preset
+        from adaptntk.training.reference import counting_from
 
         given = self.model_dump(include={"batch_size", "learning_rate"}, exclude_none=True)
         recipe = replace(find_preset(self.preset, self.epochs, self.steps), **given)
         if recipe.schedule == "settle":  # the others have a length that cannot change once they have begun
             recipe = replace(recipe, extensions=self.extensions)
+        recipe = recipe if self.e0s is None else counting_from(recipe, self.e0s, "train.e0s")
         return replace(recipe, architecture=recipe.architecture.resized(**self.sizes)) if self.sizes else recipe
 
     def check(self) -> None:
         require(self.steps is None or self.epochs is None, "give steps or epochs, not both")
+        if isinstance(self.e0s, dict):
+            parse_energies(self.e0s, "e0s")
         known = self.preset in PRESET_NAMES
         require(known, f"unknown preset {shortened(self.preset)!r}: choose one of {', '.join(PRESET_NAMES)}")
 

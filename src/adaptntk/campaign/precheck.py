@@ -16,7 +16,7 @@ from ase.data import chemical_symbols
 
 from adaptntk.campaign.config import MANY, Campaign, FirstLabels
 from adaptntk.data.geometry import fused_atoms
-from adaptntk.data.labels import check_stress_unit, split_isolated, without_isolated
+from adaptntk.data.labels import check_stress_unit, parse_energies, split_isolated, without_isolated
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import (
     ENERGY,
@@ -58,6 +58,7 @@ class Inputs:
     pool: Sequence[Atoms]
     test: Sequence[Atoms]
     lines: tuple[str, ...]
+    isolated: frozenset[int] = frozenset()  # whose energies are given with the labels
 
     @property
     def species(self) -> set[int]:
@@ -133,19 +134,21 @@ def label_once(config: Campaign, found: Inputs) -> str:
 
 def _read_files(config: Campaign) -> Inputs:
     start, lines = config.start, list[str]()
+    isolated: dict[str, frozenset[int]] = {}
 
     def read(path: Path | None, what: str, labelled: bool) -> list[Atoms]:
         if path is None:
             return []
-        found, isolated = split_isolated(start.read(path, labelled), str(path)) if labelled else (start.read(path), {})
+        found = start.read(path, labelled)
         frames = [*without_isolated(found)]
         require(bool(frames), f"{path}: holds isolated atoms and no structures")
         if labelled:
             check_force_unit(frames, str(path))
             check_stress_unit(frames, str(path))
+            isolated[what] = frozenset(split_isolated(found, str(path))[1])
         sizes = sorted({len(atoms) for atoms in frames})
         atoms = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else str(sizes[0])
-        kinds = structure_species(frames), isolated.keys()
+        kinds = structure_species(frames), isolated.get(what, ())
         species, alone = (" ".join(chemical_symbols[z] for z in sorted(numbers)) for numbers in kinds)
         text = f"{what} {path}: {len(frames):,} structures of {atoms} atoms ({species})"
         lines.append(f"{text}, and energies of isolated {alone}" if alone else text)
@@ -159,7 +162,7 @@ def _read_files(config: Campaign) -> Inputs:
         require(fused is None, f"{place}: {fused}; fused atoms are not calculated (label.closest): mend the structure")
     pool, test = read(config.explore.pool, "pool", False), read(config.test, "test", True)
     check_disjoint({f"start.labelled {start.labelled}": given, f"test {config.test}": test})
-    return Inputs(starts, given, pool, test, tuple(lines))
+    return Inputs(starts, given, pool, test, tuple(lines), isolated.get("labelled", frozenset()))
 
 
 def _check_elements(config: Campaign, found: Inputs) -> None:
@@ -169,6 +172,11 @@ def _check_elements(config: Campaign, found: Inputs) -> None:
         new = structure_species(frames) - known if frames else set()
         names = ", ".join(chemical_symbols[z] for z in sorted(new))
         require(not new, f"{path}: has {names}, which no structure to begin with has; add one to start.structures")
+    e0s = config.train.e0s
+    told = {*parse_energies(e0s, "train.e0s")} if isinstance(e0s, dict) else found.isolated
+    new = known - told if told and e0s not in ("average", "mean") else set()
+    names, cure = ", ".join(chemical_symbols[z] for z in sorted(new)), "add it, or take train.e0s: average"
+    require(not new, f"no energy is given of an isolated {names}, which the structures hold; {cure}")
 
 
 def _start_model(config: Campaign, found: Inputs) -> "Potential | None":

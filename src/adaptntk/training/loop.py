@@ -82,12 +82,16 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training: the network, its errors on the validation set, and the record (None if that is lost)."""
+    """A finished training: the network, its errors on the validation set, and the record (None if that is lost).
+
+    ``stress_rmse`` (eV/Å^3) is None where no stress was learnt.
+    """
 
     potential: Potential
     energy_rmse_per_atom: float
     force_rmse: float
     record: TrainingRecord | None
+    stress_rmse: float | None = None
 
 
 def train(
@@ -235,4 +239,5 @@ def _record(
 def _finished(output: Path, potential: Trainable, valid: Sequence[Atoms], recipe: Recipe) -> Trained:
     """The network as it was written, with its errors."""
     errors = validate(potential, LabelledSet.make(potential, valid, recipe.stress_weight > 0), recipe)
-    return Trained(potential, errors.energy_rmse_per_atom, errors.force_rmse, read_training_record(output))
+    rmse = errors.energy_rmse_per_atom, errors.force_rmse
+    return Trained(potential, *rmse, read_training_record(output), errors.stress_rmse)

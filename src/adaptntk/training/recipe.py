@@ -118,6 +118,7 @@ _STANDARD = Recipe(
     steps=20_000,
     warm_up=50,
     average=0.05,
+    stress_weight=0.1,
     last_energy_weight=1.0,
     weight_decay=5e-7,
     chosen_decay=True,

@@ -1,24 +1,28 @@
 """Where a network's energies begin: energies of isolated atoms that are known, or a fit to the compositions."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from ase import Atoms
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
-from adaptntk.data.labels import STRESS, VIRIALS, has_stress, split_isolated, without_isolated
-from adaptntk.data.structures import reference_energies, reference_forces, structure_species
+from adaptntk.data.labels import STRESS, VIRIALS, has_stress, parse_energies, split_isolated, without_isolated
+from adaptntk.data.structures import read_structures, reference_energies, reference_forces, structure_species
 from adaptntk.errors import InputError
+from adaptntk.files import check_readable, read_record
 from adaptntk.models.family import EnergyReference
 from adaptntk.training.recipe import Recipe
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
+Reader = Callable[..., Sequence[Atoms]]
 # Directions of the compositions weaker than this, beside the strongest, are rounding.
 RANK = 1e-6
 # A direction is kept if it explains more than so many standard deviations of what composition cannot explain ...
@@ -92,6 +96,47 @@ def with_isolated(recipe: Recipe, isolated: Mapping[int, float]) -> Recipe:
     """The recipe with these energies of isolated atoms, unless it has others or counts from the mean."""
     chosen = recipe.element_energies and recipe.e0s is None and isolated
     return replace(recipe, e0s=isolated) if chosen else recipe
+
+
+def counting_from(recipe: Recipe, e0s: str | Mapping[Any, float], name: str, read: Reader = read_structures) -> Recipe:
+    """The recipe with energies that count from what a user says; ``name`` is what errors call it.
+
+    ``isolated``: from isolated atoms in the training set. ``average`` (or ``elements``): from least squares. ``mean``:
+    from the mean energy per atom. Else energies by element, or a file of them: JSON, or isolated atoms that are
+    labelled, which ``read`` reads.
+    """
+    if e0s == "mean":
+        return replace(recipe, element_energies=False, e0s=None)
+    if e0s in ("average", "elements"):
+        return replace(recipe, element_energies=True, e0s=())
+    if e0s in ("isolated", "IsolatedAtom"):
+        return replace(recipe, element_energies=True, e0s=None)
+    if isinstance(e0s, str) and (Path(e0s).suffix == ".json" or _is_file(e0s)):
+        return replace(recipe, element_energies=True, e0s=_energies_of_file(Path(e0s), read))
+    if isinstance(e0s, str) and not re.search("[:=]", e0s):
+        known = "isolated, average, mean, energies as in H=-13.6 C=-1029.3, or a file of them"
+        raise InputError(f"{name}: {e0s[:40]!r} is none of {known}")
+    return replace(recipe, element_energies=True, e0s=parse_energies(e0s, name))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a NUL
+        return False
+
+
+def _energies_of_file(path: Path, read: Reader) -> dict[int, float]:
+    if path.suffix == ".json":
+        check_readable(path, "file of energies")
+        return parse_energies(read_record(path, dict[str, float]), str(path))
+    frames = read(path, labelled="partly")
+    for atoms in frames:
+        atoms.info["config_type"] = "IsolatedAtom"
+    structures, energies = split_isolated(frames, str(path))
+    if structures:
+        raise InputError(f"{path}: holds structures of several atoms; energies of isolated atoms were expected")
+    return energies
 
 
 def _alone(isolated: Mapping[int, float]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adaptntk.data.labels import split_isolated
 from adaptntk.errors import InputError
 from adaptntk.files import damaged, make_folder, read_text, write_atomically
 from adaptntk.models.protocol import Potential
@@ -20,6 +21,7 @@ from adaptntk.training.checkpoint import checkpoint_file, read_snapshots, snapsh
 from adaptntk.training.labelled import untrained_network
 from adaptntk.training.loop import LapReport, TrainingOptions, train
 from adaptntk.training.recipe import Recipe
+from adaptntk.training.reference import with_isolated
 from adaptntk.training.schedule import Plan
 from adaptntk.uncertainty.workbench import Workbench
 
@@ -55,6 +57,10 @@ class FolderWorkbench(Workbench):
     used: set[str] = field(default_factory=set, init=False)
     seconds_in_training: float = field(default=0.0, init=False)
     _loaded: dict[str, Potential] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.recipe = with_isolated(self.recipe, split_isolated(self.train, "training set")[1])
+        super().__post_init__()
 
     def member(self, number: int) -> Potential:
         """A network trained with a seed of its own; number 0 is the model itself."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OF_A_START = ("head", "trust_model")
-_OF_NEW_NETWORKS = (*SIZES, "energy_reference", "e0s")
+_OF_NEW_NETWORKS = (*SIZES, "e0s", "energy_reference", "e0s")
 
 
 class TrainSettings(LabelNames, Device, Seed):
@@ -47,11 +47,13 @@ class TrainSettings(LabelNames, Device, Seed):
     interactions: int | None = option(SIZES["interactions"], None, default_text="of the preset")
     cutoff: float | None = option(SIZES["cutoff"], None, default_text="of the preset")
     energy_loss: str = option("Energy error per_atom (as in MACE) or total.", "per_atom")
-    energy_reference: str | None = option(
-        "Count energies from elements (least squares) or from the mean per atom.",
+    e0s: str | None = option(
+        "Count energies from isolated (atoms in the training file), average (least squares), mean (per atom), or from "
+        "energies of isolated atoms as in 'H=-13.6 C=-1029.3'; these may be in a file: JSON, or labelled atoms.",
         None,
-        default_text="mean for paper, else elements",
+        default_text="isolated if there are any, else average; mean for paper",
     )
+    energy_reference: str | None = option("The older name of --e0s.", None, default_text="see --e0s")
     resume: bool = option("Go on from the checkpoint of an interrupted training.", False)
     dtype: str | None = option("float32 or float64.", None, default_text="that of --start, or float32")
 
@@ -78,16 +80,18 @@ class TrainSettings(LabelNames, Device, Seed):
     def recipe(self) -> "Recipe":
         """The preset with all that was chosen."""
         from adaptntk.training.recipe import find_preset
+        from adaptntk.training.reference import counting_from
 
         recipe = find_preset(self.preset, self.epochs, self.steps)
         chosen = {name: getattr(self, name) for name in SIZES if getattr(self, name) is not None}
         given = {name: getattr(self, name) for name in ("batch_size", "learning_rate")}
-        reference = self.energy_reference or ("elements" if recipe.element_energies else "mean")
+        name, e0s = ("--e0s", self.e0s) if self.e0s is not None else ("--energy-reference", self.energy_reference)
+        if e0s is not None:
+            recipe = counting_from(recipe, e0s, name, self.read)
         return dataclasses.replace(
             recipe,
             architecture=recipe.architecture.resized(**chosen) if chosen else recipe.architecture,
             per_atom_energy=_second("--energy-loss", self.energy_loss, "total", "per_atom"),
-            element_energies=_second("--energy-reference", reference, "mean", "elements"),
             **{name: value for name, value in given.items() if value is not None},
         )
 
@@ -102,6 +106,7 @@ class TrainReport(NamedTuple):
         yield (
             f"wrote {self.output}:{why} validation force RMSE {self.trained.force_rmse:.4f} eV/Å, "
             f"energy RMSE {1000 * self.trained.energy_rmse_per_atom:.2f} meV/atom"
+            f"{stress_words(self.trained.stress_rmse)}"
         )
         yield from [] if record is None else record.lines()
 
@@ -112,6 +117,7 @@ _ENDS = {"flat": "the validation error had become flat", "steps": "all that were
 @verb(TrainSettings)
 def train(settings: TrainSettings, show: Show) -> TrainReport:
     """Train a MACE network until its labels are used up, and write a stock .model file."""
+    from adaptntk.data.labels import is_isolated
     from adaptntk.data.splits import check_disjoint
     from adaptntk.training.loop import train as train_network
 
@@ -119,6 +125,8 @@ def train(settings: TrainSettings, show: Show) -> TrainReport:
     check_writable(settings.output)
     sets = settings.read(settings.train), settings.read(settings.valid)
     check_disjoint({f"--train {settings.train}": sets[0], f"--valid {settings.valid}": sets[1]})
+    if settings.e0s in ("isolated", "IsolatedAtom") and not any(map(is_isolated, sets[0])):
+        raise InputError(f"{settings.train}: no frame is an atom with config_type=IsolatedAtom, as --e0s wants")
     trained = train_network(*sets, settings.output, recipe, settings.seed, settings.device, lap_teller(), options)
     return TrainReport(trained, settings.output)
 
@@ -151,8 +159,16 @@ def lap_line(report: "LapReport", pace: float) -> str:
     return (
         f"step {report.steps:6d}/{report.most_steps}  loss {report.train_loss:.5f}  validation: "
         f"forces {errors.force_rmse:.4f} eV/Å, energy {1000 * errors.energy_rmse_per_atom:.2f} meV/atom"
+        f"{stress_words(errors.stress_rmse)}"
         f"{'  annealing' if report.annealing else ''}  {1000 * pace:.0f} ms per step{rest}"
     )
+
+
+def stress_words(rmse: float | None) -> str:
+    """Nothing where no stress was learnt."""
+    from ase.units import GPa
+
+    return "" if rmse is None else f", stress {rmse / GPa:.3f} GPa"
 
 
 def _second(name: str, value: str, first: str, second: str) -> bool:
