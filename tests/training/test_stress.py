@@ -30,7 +30,7 @@ def mixed_frames():
 
 def test_errors_are_virials_per_atom_of_what_is_labelled():
     potential, frames = tiny_network(numbers=(29,)), mixed_frames()
-    data = LabelledSet.make(potential, frames, stress=True)
+    data = LabelledSet.make(potential, frames, RECIPE)
     errors = data.errors(potential, [3, 1, 2, 0], training=False)
     expected = []
     for atoms in (frames[3], frames[0]):
@@ -49,7 +49,7 @@ def test_errors_are_virials_per_atom_of_what_is_labelled():
 
 def test_gradient_of_the_loss_is_its_slope():
     potential, frames = tiny_network(numbers=(29,)), mixed_frames()
-    data = LabelledSet.make(potential, frames, stress=True)
+    data = LabelledSet.make(potential, frames, RECIPE)
     stepper = Stepper(potential, Weights(potential, RECIPE), data, RECIPE, 0)
 
     def loss():
@@ -71,7 +71,7 @@ def test_gradient_of_the_loss_is_its_slope():
 
 def test_the_loss_of_a_batch_and_of_the_validation_are_the_same():
     potential, frames = tiny_network(numbers=(29,)), mixed_frames()
-    data = LabelledSet.make(potential, frames, stress=True)
+    data = LabelledSet.make(potential, frames, RECIPE)
     recipe = dataclasses.replace(RECIPE, batch_size=4)
     stepper = Stepper(potential, Weights(potential, recipe), data, recipe, 0)
     found = validate(potential, data, recipe)

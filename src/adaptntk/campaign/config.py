@@ -25,8 +25,6 @@ from adaptntk.labelers.registry import LABELERS, check_kind
 from adaptntk.models.sizes import SIZES
 
 if TYPE_CHECKING:
-    from ase import Atoms
-
     from adaptntk.md.dynamics import MDSettings
     from adaptntk.md.watch import Watch
     from adaptntk.training.recipe import Recipe
@@ -115,12 +113,6 @@ class Start(Section):
         require(self.head is None or self.model is not None, "a head is one of a model: give model, or leave out head")
         if self.molecule is not None:
             build_molecule(self.molecule)
-
-    def read(self, path: Path, labelled: bool = False) -> "list[Atoms]":
-        """A file of the user's, with labels where these say."""
-        from adaptntk.data.structures import read_structures
-
-        return read_structures(path, self.energy_key, self.forces_key, labelled, stress_key=self.stress_key)
 
 
 class Labels(Section):
@@ -263,9 +255,7 @@ class Train(Section):
         None, description="Precision of the network; where not given that of the one it begins with, else float32."
     )
     e0s: dict[str | int, Number] | Literal["average", "mean"] | None = Field(
-        None,
-        description="Energies of isolated atoms by element, eV; average for least squares, mean for the mean per atom. "
-        "When not given those of isolated atoms in start.labelled, else average.",
+        None, description="Energies of isolated atoms by element, eV; or average (least squares), or mean (per atom)."
     )
     extensions: Count = Field(
         1, ge=0, le=10, description="How often steps are doubled while they still pay, before labels are bought."

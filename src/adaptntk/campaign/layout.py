@@ -16,6 +16,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.campaign import records
+from adaptntk.campaign.config import Start
 from adaptntk.campaign.records import (
     FORMAT,
     Explored,
@@ -202,6 +203,11 @@ class RunDirectory:
             )
         for path in (here.model, here.ntk):
             require(path.is_file(), f"{path} was deleted; put it back, or start a new run")
+
+
+def read_given(start: Start, path: Path, labelled: bool = False) -> list[Atoms]:
+    """A file of the user's, with labels where the configuration says."""
+    return read_structures(path, start.energy_key, start.forces_key, labelled, stress_key=start.stress_key)
 
 
 def read_own(path: Path) -> list[Atoms]:

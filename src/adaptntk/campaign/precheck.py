@@ -15,6 +15,7 @@ from ase import Atoms
 from ase.data import chemical_symbols
 
 from adaptntk.campaign.config import MANY, Campaign, FirstLabels
+from adaptntk.campaign.layout import read_given
 from adaptntk.data.geometry import fused_atoms
 from adaptntk.data.labels import check_stress_unit, parse_energies, split_isolated, without_isolated
 from adaptntk.data.splits import check_disjoint
@@ -139,7 +140,7 @@ def _read_files(config: Campaign) -> Inputs:
     def read(path: Path | None, what: str, labelled: bool) -> list[Atoms]:
         if path is None:
             return []
-        found = start.read(path, labelled)
+        found = read_given(start, path, labelled)
         frames = [*without_isolated(found)]
         require(bool(frames), f"{path}: holds isolated atoms and no structures")
         if labelled:

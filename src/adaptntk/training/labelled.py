@@ -53,13 +53,13 @@ class LabelledSet:
     volumes: Tensor
 
     @classmethod
-    def make(cls, potential: Trainable, frames: Sequence[Atoms], stress: bool = False) -> "LabelledSet":
-        """The set as that network sees it; with ``stress`` that is learnt too, where it is labelled."""
+    def make(cls, potential: Trainable, frames: Sequence[Atoms], recipe: Recipe | None = None) -> "LabelledSet":
+        """The set as that network sees it; stress is looked at if the recipe gives it a weight."""
         # Counted from the isolated energies as the network stores them, and subtracted in float64.
         isolated = potential.isolated_energies
         offsets = np.array([sum(isolated[int(z)] for z in atoms.numbers) for atoms in frames])
         to_tensor = partial(torch.tensor, dtype=potential.dtype, device=potential.device)
-        known = stress and potential.capabilities.stress
+        known = recipe is not None and recipe.stress_weight > 0 and potential.capabilities.stress
         stresses = reference_stresses(frames) if known else [None] * len(frames)
         volumes = [1.0 if s is None else a.get_volume() / len(a) for a, s in zip(frames, stresses, strict=True)]
         return cls(

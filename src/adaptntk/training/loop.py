@@ -140,8 +140,7 @@ def train(
     potential.module.to(choose_device(device))
     if recipe.dropout:
         potential = potential.with_dropout(recipe.dropout)
-    stress = recipe.stress_weight > 0
-    sets = LabelledSet.make(potential, train, stress), LabelledSet.make(potential, valid, stress)
+    sets = LabelledSet.make(potential, train, recipe), LabelledSet.make(potential, valid, recipe)
     if options.start is not None and recipe.centre_energies:
         # Its energies may count from elsewhere than the labels: the steps would go into that constant first.
         centre_energies(potential, sets[0], recipe)
@@ -238,6 +237,6 @@ def _record(
 
 def _finished(output: Path, potential: Trainable, valid: Sequence[Atoms], recipe: Recipe) -> Trained:
     """The network as it was written, with its errors."""
-    errors = validate(potential, LabelledSet.make(potential, valid, recipe.stress_weight > 0), recipe)
+    errors = validate(potential, LabelledSet.make(potential, valid, recipe), recipe)
     rmse = errors.energy_rmse_per_atom, errors.force_rmse
     return Trained(potential, *rmse, read_training_record(output), errors.stress_rmse)

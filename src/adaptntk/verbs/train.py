@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OF_A_START = ("head", "trust_model")
-_OF_NEW_NETWORKS = (*SIZES, "e0s", "energy_reference", "e0s")
+_OF_NEW_NETWORKS = (*SIZES, "energy_reference", "e0s")
 
 
 class TrainSettings(LabelNames, Device, Seed):

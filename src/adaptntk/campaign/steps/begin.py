@@ -2,7 +2,7 @@
 
 from ase import Atoms
 
-from adaptntk.campaign.layout import ROLES, RoundDirectory, read_own
+from adaptntk.campaign.layout import ROLES, RoundDirectory, read_given, read_own
 from adaptntk.campaign.precheck import share_out
 from adaptntk.campaign.steps.driver import SPARE, Driver, marked
 from adaptntk.campaign.steps.label import label_random, retried_after_a_pause
@@ -39,7 +39,7 @@ def _take_given(driver: Driver) -> None:
     """Copy labels that the user has; what is not needed for hold-out and validation is learnt from."""
     start, first = driver.config.start, driver.config.first
     assert start.labelled is not None
-    given = start.read(start.labelled, labelled=True)
+    given = read_given(start, start.labelled, labelled=True)
     frames, isolated = split_isolated(given, str(start.labelled))
     if isolated:
         write_structures(driver.run.isolated, filter(is_isolated, given))
@@ -58,7 +58,7 @@ def starting_structures(driver: Driver) -> list[Atoms]:
     """Where simulations start."""
     start = driver.config.start
     if start.structures is not None:
-        return [*without_isolated(start.read(start.structures))]
+        return [*without_isolated(read_given(start, start.structures))]
     if start.molecule is not None:
         return [build_molecule(start.molecule)]
     return driver.run.labelled("train", before=1)

@@ -12,7 +12,7 @@ import numpy as np
 from ase import Atoms
 
 from adaptntk.campaign.config import Campaign
-from adaptntk.campaign.layout import RoundDirectory, RunDirectory
+from adaptntk.campaign.layout import RoundDirectory, RunDirectory, read_given
 from adaptntk.data.labels import without_isolated
 from adaptntk.data.structures import structure_hash
 from adaptntk.execution import run_limited
@@ -53,7 +53,7 @@ class Driver:
     def test_structures(self) -> list[Atoms]:
         """Labelled structures that the user set apart; often there are none."""
         test, start = self.config.test, self.config.start
-        return [] if test is None else [*without_isolated(start.read(test, labelled=True))]
+        return [] if test is None else [*without_isolated(read_given(start, test, labelled=True))]
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         return self.executor.submit(run_limited, self.config.threads, function, *arguments)
