@@ -236,8 +236,8 @@ def test_sets_are_checked_before_members_are_trained(refused, files, trained, tm
     [
         ("--preset", "huge", "unknown preset"),
         ("--energy-loss", "none", "unknown --energy-loss"),
-        ("--energy-reference", "none", "--energy-reference: .none. is none of isolated"),
-        ("--e0s", "Q=1", "--e0s: .Q. is no chemical element"),
+        ("--energy-reference", "none", "is none of isolated, average, mean"),
+        ("--e0s", "Q=1", "is no chemical element"),
         ("--e0s", "isolated", "no frame is an atom with config_type=IsolatedAtom"),
         ("--e0s", "H=-13.6", "no energy is given of an isolated C, O"),
         ("--dtype", "float8", "unknown dtype"),
