@@ -1,8 +1,9 @@
 """``python -m benchmarks training``: test error against time, of recipes of ours and of ``mace_run_train``."""
 
 import json
-import tempfile
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,12 @@ class Job:
         """Train with one thread, look, and write it down."""
         files = self.folder.parent / "frames" / self.data
         frames, seconds = load(files), self._seconds()
-        with limited_threads(1), tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+        with limited_threads(1), _scratch(self.path.with_suffix("")) as scratch:
             if self.entrant.stock:
                 assert seconds is not None
-                found = run_theirs(self.entrant.recipe, frames, files, self.seed, seconds, Path(scratch).absolute())
+                found = run_theirs(self.entrant.recipe, frames, files, self.seed, seconds, scratch)
             else:
-                found = run_ours(self.entrant.recipe, frames, self.seed, seconds, Path(scratch))
+                found = run_ours(self.entrant.recipe, frames, self.seed, seconds, scratch)
         what = {"data": self.data, "entrant": self.who, "seed": self.seed, "identity": self.identity}
         what["structures"] = {part: len(several) for part, several in frames.items()}
         write_json(self.path, plain(what | found.record()))
@@ -78,6 +79,16 @@ class Job:
             return self.seconds
         before = json.loads(run_file(self.folder, self.data, BEFORE, self.seed).read_text())
         return float(self.entrant.times_before * before["points"][-1]["seconds"])
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A folder for a while; what a training that was killed left there goes first."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield make_folder(folder).absolute()
+    finally:
+        shutil.rmtree(folder)
 
 
 def run_file(folder: Path, data: str, who: str, seed: int) -> Path:

@@ -209,6 +209,7 @@ def test_a_race_of_toys(tmp_path):
     assert entered[THEIRS][0]["points"][-1]["force_rmse"] < entered[THEIRS][0]["points"][0]["force_rmse"]
     assert "standard / mace_run_train" in shown
     assert (tmp_path / "training.png").stat().st_size > 5_000
+    assert {path.suffix for path in (tmp_path / "race").iterdir()} == {".json"}
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "race").iterdir()}
     assert shown.endswith(succeed(*words))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "race").iterdir()} == written
