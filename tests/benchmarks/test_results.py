@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from benchmarks.al.report import al_table
 from benchmarks.al.timing import timing_table
+from benchmarks.starts import starts_table
 from benchmarks.uq.report import uq_table
 
 from adaptntk.report.comparison import Curve, compare_curves, comparison_table
@@ -46,6 +47,13 @@ def test_campaigns():
     }
     assert comparison_table(curves, compare_curves(curves)) == table("campaign")
     rows = [line for line in table("campaign").splitlines() if line.startswith("|")]
+    page = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
+    assert [row for row in rows if row not in page] == []
+
+
+def test_rounds_from_scratch_or_from_the_model_before():
+    assert starts_table(load("starts/results.json"), load("starts/timings.json")["cpu_seconds"]) == table("starts")
+    rows = [line for line in table("starts").splitlines() if line.startswith("|")]
     page = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
     assert [row for row in rows if row not in page] == []
 
