@@ -209,8 +209,8 @@ def _validated(stepper: Stepper, valid: LabelledSet, stage: Stage, done: int) ->
         if recipe.schedule != "cosine" and plan.anneal_from is None:
             path = (*path, Point(done, errors.force_rmse))
         following = plan.after(recipe, done, path)
-        # A wrong constant drowns what energies have to tell, above all when they begin to count. The optimiser is slow to
-        # mend it; to compute it costs a part of a lap, so that is done after 1, 2, 4, 8, ... of them.
+        # A wrong constant drowns what energies have to tell, above all when they begin to count. The optimiser mends
+        # it slowly; to compute it costs a part of a lap, so that is done after 1, 2, 4, 8, ... of them.
         again = following.anneal_from == done or (plan.anneal_from is None and len(path).bit_count() == 1)
         if recipe.centre_energies and recipe.schedule == "settle" and again:
             centre_energies(potential, stepper.data, recipe)

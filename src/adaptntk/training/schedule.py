@@ -16,12 +16,10 @@ from adaptntk.training.recipe import Recipe
 
 # Validations in the course of a training that is counted in steps.
 LAPS = 50
-# Flat: in this share of the steps so far, the validation error has not fallen by that share ...
-FLAT_SHARE, FLAT_GAIN = 0.3, 0.02
-# ... and there are enough validations to tell.
-FLAT_LAPS = 10
-# At that pace twice the steps take off no more than this: 1 - (1 - gain)^(log 2 / -log(1 - share)).
-FLAT_DOUBLING = 1 - (1 - FLAT_GAIN) ** (math.log(2) / -math.log(1 - FLAT_SHARE))
+# Flat: the last doubling of the steps took less than this share off the validation error ...
+FLAT_GAIN = 0.03
+# ... and there are enough validations to tell: many networks rest for a while early on.
+FLAT_LAPS = 15
 
 
 class Plan(NamedTuple):
@@ -81,9 +79,8 @@ class Plan(NamedTuple):
 
 
 def is_flat(path: Sequence[Point]) -> bool:
-    """Whether the validation error fell too little of late to go on."""
+    """Whether the steps of late brought too little to go on."""
     if len(path) < FLAT_LAPS:
         return False
-    border = (1 - FLAT_SHARE) * path[-1].steps
-    before = min(point.force_rmse for point in path if point.steps <= border)
+    before = min(point.force_rmse for point in path if 2 * point.steps <= path[-1].steps)
     return min(point.force_rmse for point in path) > (1 - FLAT_GAIN) * before
