@@ -114,12 +114,13 @@ _OF_THE_PAPER: Any = {"element_energies": False, "force_scale": False, "centre_e
 # Chosen by time to accuracy: ``python -m benchmarks training``.
 _STANDARD = Recipe(
     _SIZES["standard"],
-    learning_rate=1e-2,
+    learning_rate=2e-2,
     steps=20_000,
     warm_up=50,
     average=0.05,
+    energy_weight=0.1,
     stress_weight=0.1,
-    last_energy_weight=1.0,
+    last_energy_weight=3.0,
     weight_decay=5e-7,
     chosen_decay=True,
     memory=0.99,
