@@ -71,7 +71,7 @@ class Learnt:
 
 
 def gain_of_doubling(path: Sequence[Point]) -> float | None:
-    """The share of the validation error that twice the steps would take off; None for a path too short to tell.
+    """The share of the validation error that twice the steps would take off; None where the path cannot tell.
 
     ``path`` is the part of a training at a constant rate: a falling rate lowers the error by itself, once.
     """
@@ -87,7 +87,10 @@ def gain_of_doubling(path: Sequence[Point]) -> float | None:
     later = [point for point in path if point.steps >= first]
     errors = np.maximum([point.force_rmse for point in later], np.finfo(float).tiny)
     trend = stats.theilslopes(np.log(errors), np.log([point.steps for point in later]), alpha=TREND_CONFIDENCE)
-    return 1 - 2.0 ** float(trend.slope) if trend.high_slope < 0 else 0.0
+    gain = 1 - 2.0 ** float(trend.slope)
+    if trend.high_slope < 0:
+        return gain
+    return None if gain > WORTHWHILE_GAIN else 0.0
 
 
 def still_falling(path: Sequence[Point]) -> bool:

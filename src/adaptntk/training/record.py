@@ -8,7 +8,7 @@ from typing import Any, Literal
 from adaptntk.files import plain, read_record, write_json
 from adaptntk.models.registry import file_hash
 from adaptntk.training.limits import Learnt, Limit, Point, gain_of_doubling
-from adaptntk.training.schedule import FLAT_DOUBLING
+from adaptntk.training.schedule import FLAT_GAIN
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class TrainingRecord:
         """The share of the validation error that twice the steps would take off."""
         found = gain_of_doubling(self.path)
         # The later half of the path may still have fallen before it became flat.
-        return found if found is None or self.ended == "steps" else min(found, FLAT_DOUBLING)
+        return found if found is None or self.ended == "steps" else min(found, FLAT_GAIN)
 
     @property
     def limit(self) -> Limit:
