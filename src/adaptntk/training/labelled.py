@@ -76,7 +76,8 @@ class LabelledSet:
 
     def batch_size(self, recipe: Recipe) -> int:
         """Structures in a batch: what the recipe says, or as many as have its number of atoms together."""
-        return recipe.batch_size or max(1, round(recipe.batch_atoms / float(self.sizes.mean())))
+        # Two at least: a structure has one energy, whatever its size.
+        return recipe.batch_size or max(2, round(recipe.batch_atoms / float(self.sizes.mean())))
 
     def batches(self, batch_size: int, order: np.ndarray | None = None) -> list[list[int]]:
         """Indices in groups, in the given order."""
