@@ -15,14 +15,16 @@ and 2 as a basis b (83 of them for l <= 3, from 16 features)
 where V collects U and w, t has a handful of rows, and ``V b`` is a matrix product over all atoms of an element.
 """
 
+import math
 from collections import defaultdict
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
 from torch import Tensor
+from torch.nn.functional import pad
 
 from adaptntk.models.mace.tape import Leaf, Rows, divided, index_tensor, joined
 
@@ -30,25 +32,6 @@ MAX_DEGREE = 3
 
 Product = tuple[int, ...]
 Array = NDArray[np.float64]
-
-
-class _Output(NamedTuple):
-    """One output irrep: ``out_m = t_m + sum_f t_{m,f} x_f`` over the features in ``factors``; t_m only if ``bare``."""
-
-    components: int
-    bare: bool
-    factors: tuple[int, ...]
-
-    def multiply(self, t: Tensor, x: Tensor) -> Tensor:
-        """Columns (channels, columns, atoms) times features (I, channels, atoms): (channels, components, atoms)."""
-        t = t.view(t.shape[0], self.components, self.bare + len(self.factors), t.shape[2])
-        if self.bare and not self.factors:
-            return t.squeeze(2)
-        features = x.index_select(0, index_tensor(self.factors, x.device)).transpose(0, 1).unsqueeze(1)
-        if not self.bare:
-            return (t * features).sum(2)
-        bare, multiplied = t.split([1, len(self.factors)], dim=2)
-        return bare.squeeze(2) + (multiplied * features).sum(2)
 
 
 def _terms(parities: list[int], parity: int, by_degree: list[Array]) -> dict[tuple[int | None, Product], Array]:
@@ -79,9 +62,10 @@ def _split(product: Product, parities: list[int], parity: int) -> tuple[int | No
 class Contraction(Leaf):
     """The function of MACE's SymmetricContraction, with its weights.
 
-    Features arrive as (atoms, I, channels) and leave flat, channels last. The constant (paths x columns x rows) turns
-    the weights of all paths into V, in a block for each output. Columns are (component m, term), the terms being the
-    bare product and one for each factor; rows are the products of the basis.
+    Features arrive as (atoms, I, channels) and leave flat, channels last. The constant turns the weights of each output
+    into its part of V, by a block (paths x columns x rows). Columns are (component m, term), the terms being the bare
+    product and one for each factor, padded to as many ``terms`` for all outputs; rows are the products of the basis.
+    A feature that is always one stands for what is missing in a product, and for the factor of a bare one.
     """
 
     def __init__(self, stock: Any) -> None:
@@ -95,22 +79,24 @@ class Contraction(Leaf):
             tensors.append((ir, [(u[None] if ir.dim == 1 else u).numpy() for u in by_degree]))
         terms = [_terms(parities, ir.p, by_degree) for ir, by_degree in tensors]
         rows = sorted({(), *(rest for output in terms for _, rest in output)}, key=lambda row: (len(row), row))
-        self.singles = tuple(row[0] for row in rows if len(row) == 1)
-        self.pairs = tuple(row for row in rows if len(row) == 2)
-        self.outputs: list[_Output] = []
+        one = len(parities)
+        self.products = tuple(zip(*((*row, one, one)[:2] for row in rows), strict=True))
+        # None, which stands for no factor, comes first.
+        columns = [sorted({f for f, _ in output}, key=lambda f: -1 if f is None else f) for output in terms]
+        self.terms = max(map(len, columns))
+        factors: list[int] = []
         blocks = []
-        for (ir, by_degree), output in zip(tensors, terms, strict=True):
-            # None, which stands for no factor, comes first.
-            columns = sorted({factor for factor, _ in output}, key=lambda factor: -1 if factor is None else factor)
-            block = np.zeros((sum(u.shape[-1] for u in by_degree), ir.dim, len(columns), len(rows)))
+        for (ir, by_degree), output, wanted in zip(tensors, terms, columns, strict=True):
+            block = np.zeros((sum(u.shape[-1] for u in by_degree), ir.dim, self.terms, len(rows)))
             for (factor, rest), values in output.items():
-                block[:, :, columns.index(factor), rows.index(rest)] += values.T
-            blocks.append(block.reshape(len(block), ir.dim * len(columns), len(rows)))
-            factors = tuple(factor for factor in columns if factor is not None)
-            self.outputs.append(_Output(ir.dim, None in columns, factors))
-        self.paths, self.columns = ([block.shape[axis] for block in blocks] for axis in (0, 1))
-        by_row = [block_diag(*(block[..., row] for block in blocks)) for row in range(len(rows))]
-        self.constant = torch.as_tensor(np.stack(by_row, axis=-1))
+                block[:, :, wanted.index(factor), rows.index(rest)] += values.T
+            blocks.append(block)
+            padded = [one if factor is None else factor for factor in wanted] + [one] * (self.terms - len(wanted))
+            factors += padded * ir.dim
+        self.factors = tuple(factors)
+        self.shapes = [(len(block), block.shape[1] * self.terms, len(rows)) for block in blocks]
+        self.columns = [columns for _, columns, _ in self.shapes]
+        self.constant = torch.as_tensor(np.concatenate([block.ravel() for block in blocks]))
         self.elements = int(first.weights_max.shape[0])
         self.numbers_per_atom = first.num_features * (len(rows) + sum(self.columns))
 
@@ -121,46 +107,45 @@ class Contraction(Leaf):
     def forward(self, x: Tensor, attributes: Tensor) -> Tensor:
         order = self.layout.order(self.elements)
         # (features, channels, atoms): products of features are then products of long contiguous rows.
-        x = order.sort(x).permute(1, 2, 0).contiguous()
-        basis = self._basis(x).transpose(0, 1)
-        # One matrix (columns x rows) for each element that is there, and channel.
-        weights = self.frozen(torch.cat([weight for parts in self._weights() for weight in parts], dim=1))
-        if len(order.values) < self.elements:
-            weights = weights.index_select(0, index_tensor(tuple(order.values), x.device))
-        spread = self.constant_like(x)
-        v = weights.transpose(1, 2).reshape(-1, spread.shape[0]) @ spread.flatten(1)
-        v = v.view(len(order.values), -1, *spread.shape[1:])
-        by_element = zip(order.values, v[..., :1], v[..., 1:], divided(basis, order.sizes, dim=2), strict=True)
-        parts = [
-            self.watch(torch.baddbmm(constant, matrix, part), part, element)
-            for element, constant, matrix, part in by_element
-        ]
-        outputs = zip(self.outputs, divided(joined(parts, 2), self.columns, dim=1), strict=True)
-        results = joined([output.multiply(part, x) for output, part in outputs], 1)
+        x = pad(order.sort(x).permute(1, 2, 0), (0, 0, 0, 0, 0, 1), value=1.0)
+        left, right, factors = (
+            x.index_select(0, index_tensor(places, x.device)) for places in (*self.products, self.factors)
+        )
+        basis = (left * right).transpose(0, 1)
+        by_element = zip(order.values, self._matrices(order.values), divided(basis, order.sizes, dim=2), strict=True)
+        parts = [self.watch(torch.bmm(matrix, part), part, element) for element, matrix, part in by_element]
+        products = (joined(parts, 2) * factors.transpose(0, 1)).unflatten(1, (-1, self.terms))
         # Channels last within each irrep: components of all of them, then channels.
-        return order.restore(results.permute(2, 1, 0).flatten(1))
+        return order.restore(products.sum(2).permute(2, 1, 0).flatten(1))
 
     def derive(self, rows: Rows, gradient: Tensor, basis: Tensor, element: int) -> None:
         groups = self.layout.groups(self.elements, element)
         # Sums over the atoms of a structure, for each channel: (graphs, channels, columns, rows).
         g = groups.collect(gradient.permute(2, 0, 1)).permute(0, 2, 3, 1)
-        ones = torch.ones_like(basis[:, :1])
-        b = groups.collect(torch.cat([ones, basis], dim=1).permute(2, 0, 1)).permute(0, 2, 1, 3)
-        by_path = self.constant_like(gradient).split(self.paths)
-        by_output = zip(self._weights(), (g @ b).split(self.columns, dim=2), by_path, strict=True)
-        for number, (weights, matrix, spread) in enumerate(by_output):
-            block = spread.split(self.columns, dim=1)[number].contiguous()
-            found = (matrix.flatten(2) @ block.flatten(1).T).transpose(1, 2)
+        b = groups.collect(basis.permute(2, 0, 1)).permute(0, 2, 1, 3)
+        by_output = zip(self._weights(), (g @ b).split(self.columns, dim=2), self._blocks(gradient), strict=True)
+        for weights, matrix, block in by_output:
+            found = (matrix.flatten(2) @ block.T).transpose(1, 2)
             for weight, part in zip(weights, found.split([w.shape[1] for w in weights], dim=1), strict=True):
                 rows(weight)[:, element] += part
 
-    def _basis(self, x: Tensor) -> Tensor:
-        """The even products but the constant one, of features (I, ...): (rows - 1, ...)."""
-        parts = [x.index_select(0, index_tensor(self.singles, x.device))] if self.singles else []
-        if self.pairs:
-            first, second = (index_tensor(column, x.device) for column in zip(*self.pairs, strict=True))
-            parts.append(x.index_select(0, first) * x.index_select(0, second))
-        return torch.cat(parts)
+    def _matrices(self, elements: list[int]) -> Sequence[Tensor]:
+        """V of each of these elements: (channels, columns, rows)."""
+        found = []
+        for weights, block, shape in zip(
+            self._weights(), self._blocks(self._weights()[0][0]), self.shapes, strict=True
+        ):
+            weight = self.frozen(torch.cat(weights, dim=1))
+            if len(elements) < self.elements:
+                weight = weight.index_select(0, index_tensor(tuple(elements), weight.device))
+            v = weight.transpose(1, 2).reshape(-1, shape[0]) @ block
+            found.append(v.view(len(elements), -1, *shape[1:]))
+        return joined(found, 2).unbind(0)
+
+    def _blocks(self, like: Tensor) -> list[Tensor]:
+        """The constant of each output, (paths, columns x rows)."""
+        parts = self.constant_like(like).split([math.prod(shape) for shape in self.shapes])
+        return [part.view(shape[0], -1) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def _weights(self) -> list[list[Tensor]]:
         """For each output its weights by rising degree, each (elements, paths, channels)."""

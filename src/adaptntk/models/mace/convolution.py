@@ -42,10 +42,15 @@ class Convolution(Leaf):
                 components = [(path, component) for path in bundle for component in range(irreps_out[path].dim)]
                 self.bundles.append(_Bundle(i_in, dim_in, tuple(bundle), len(components)))
                 rows += [(*component, path) for component in components for path in bundle]
-        wanted = []
-        for ir, run in groupby(range(len(irreps_out)), key=irreps_out.__getitem__):
-            members = list(run)
-            wanted += [(path, component, path) for component in range(ir.dim) for path in members]
+        # Paths into the same irrep side by side, as more channels; padded to the same number for all irreps.
+        runs = [list(run) for _, run in groupby(range(len(irreps_out)), key=irreps_out.__getitem__)]
+        most = max(map(len, runs))
+        wanted = [
+            (path, component, path)
+            for run in runs
+            for component in range(irreps_out[run[0]].dim)
+            for path in (run + run[:1] * most)[:most]
+        ]
         self.rows = tuple(rows.index(place) for place in wanted)
         order = [path for bundle in self.bundles for path in bundle.paths]
         self.columns = tuple(path * self.channels + channel for path in order for channel in range(self.channels))
@@ -92,7 +97,6 @@ class Convolution(Leaf):
                 c = c.reshape(atoms, width * bundle.dim_in, bundle.dim_out).transpose(1, 2)
                 message.append(torch.bmm(c, weighted).view(atoms, -1, channels))
             messages.append(torch.cat(message, dim=1))
-        # Paths into the same irrep side by side, as more channels.
         rows = joined(messages).index_select(1, index_tensor(self.rows, x.device))
         return layout.by_width.restore(rows.flatten(1))
 

@@ -6,33 +6,55 @@ from collections.abc import Iterable
 from itertools import accumulate, groupby, pairwise
 from typing import Any, NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from adaptntk.models.mace.stock import o3
-from adaptntk.models.mace.tape import Leaf, Rows, divided, joined
+from adaptntk.models.mace.tape import Leaf, Rows, divided, index_tensor, joined
 
 
 class Storage:
     """How features of given irreps lie in a row: runs of equal irreps, channels first (e3nn) or last.
 
-    e3nn stores a run of equal irreps as if it were one with more channels.
+    e3nn stores a run of equal irreps as if it were one with more channels. With channels last, every run is padded to
+    as many ``channels`` as the largest has, and a row is (components, channels).
     """
 
     def __init__(self, irreps: Any, last: bool) -> None:
         self.last = last
         self.shapes = merged_irreps(irreps)
-        self.sizes = [mul * dim for mul, dim in self.shapes]
+        self.channels = max(mul for mul, _ in self.shapes)
+        self.components = sum(dim for _, dim in self.shapes)
+        borders = accumulate((dim for _, dim in self.shapes), initial=0)
+        self.runs = [range(*span) for span in pairwise(borders)]
+        # Where each channel of each component stands in e3nn's order; what only pads may stand anywhere.
+        places, first = np.zeros((self.components, self.channels), dtype=int), 0
+        for run, (mul, dim) in zip(self.runs, self.shapes, strict=True):
+            places[run.start : run.stop, :mul] = first + np.arange(mul * dim).reshape(mul, dim).T
+            first += mul * dim
+        self._places = places
 
-    def split(self, rows: Tensor) -> list[Tensor]:
-        """(atoms, flat) to (atoms, components, channels) for each run."""
-        parts = zip(divided(rows, self.sizes, dim=1), self.shapes, strict=True)
+    def read(self, rows: Tensor, components: tuple[int, ...]) -> Tensor:
+        """(atoms, flat) to (atoms, components, channels)."""
         if self.last:
-            return [part.view(-1, dim, mul) for part, (mul, dim) in parts]
-        return [part.view(-1, mul, dim).transpose(1, 2) for part, (mul, dim) in parts]
+            rows = rows.view(-1, self.components, self.channels)
+            first, count = components[0], len(components)
+            if components == tuple(range(first, first + count)):
+                return rows.narrow(1, first, count)
+            return rows.index_select(1, index_tensor(components, rows.device))
+        wanted = tuple(self._places[list(components)].ravel().tolist())
+        if wanted != tuple(range(rows.shape[1])):
+            rows = rows.index_select(1, index_tensor(wanted, rows.device))
+        return rows.view(-1, len(components), self.channels)
 
-    def join(self, parts: list[Tensor]) -> Tensor:
-        """The inverse of `split`."""
-        return joined([(part if self.last else part.transpose(1, 2)).flatten(1) for part in parts], dim=1)
+    def write(self, rows: Tensor) -> Tensor:
+        """(atoms, components, channels) to (atoms, flat), where nothing is padded."""
+        flat = rows.flatten(1)
+        if self.last or self.components == 1:
+            return flat
+        return flat.index_select(1, index_tensor(tuple(np.argsort(self._places, axis=None).tolist()), rows.device))
 
 
 def merged_irreps(irreps: Any) -> list[tuple[int, int]]:
@@ -52,67 +74,92 @@ class _Path(NamedTuple):
 class _AtomLayer(Leaf):
     """Each output irrep is an input times a matrix over the channels, which may be another for each element.
 
-    ``paths`` and ``biases`` (their place among all biases) are by the number of the output.
+    All components are one batched product: the matrices of each are rows of the weights times the constant, which
+    is zero where nothing feeds. ``paths`` and ``biases`` (their place among all biases) are by number of the output.
     """
 
-    def __init__(self, stock: Any, irreps_in: Any, last_in: bool, last_out: bool, elements: int = 1) -> None:
+    def __init__(
+        self,
+        stock: Any,
+        storages: tuple[Storage, Storage],
+        paths: dict[int, _Path],
+        biases: dict[int, slice],
+        elements: int = 1,
+    ) -> None:
         super().__init__(stock)
-        self.inputs, self.outputs = Storage(irreps_in, last_in), Storage(stock.irreps_out, last_out)
-        self.elements = elements
-        self.paths: dict[int, _Path] = {}
-        self.biases: dict[int, slice] = {}
+        self.inputs, self.outputs = storages
+        self.paths, self.biases, self.elements = paths, biases, elements
+        width = self.outputs.channels
+        shape = self.outputs.components, self.inputs.channels
+        rows, factors, takes = np.zeros((elements, *shape), dtype=int), np.zeros(shape), np.zeros(shape[0], dtype=int)
+        for number, path in paths.items():
+            run, count = self.outputs.runs[number], path.shape[0]
+            here = slice(run.start, run.stop), slice(count)
+            takes[here[0]] = self.inputs.runs[path.run]
+            factors[here] = path.factor
+            of_path = path.weights.start // width + np.arange(count * elements).reshape(count, elements).T
+            rows[:, *here] = of_path[:, None]
+        self.constant = torch.as_tensor(factors.reshape(-1, 1))
+        self._takes = tuple(takes.tolist())
+        self._rows = [tuple(of_element.ravel().tolist()) for of_element in rows]
+
+    @staticmethod
+    def uniform(irreps: Any) -> bool:
+        """No two irreps alike, and all with as many channels."""
+        return len(merged_irreps(irreps)) == len(irreps) and len({mul for mul, _ in irreps}) == 1
 
     def forward(self, x: Tensor, attributes: Tensor | None = None) -> Tensor:
+        if not self.paths:
+            return x.new_zeros(len(x), self.stock.irreps_out.dim)
         order = self.layout.order(self.elements)
-        inputs = self.inputs.split(order.sort(x))
-        weight = self.frozen(self.stock.weight)
-        outputs = []
-        for number, (mul, dim) in enumerate(self.outputs.shapes):
-            if number not in self.paths:
-                outputs.append(x.new_zeros(len(x), dim, mul))
-                continue
-            path = self.paths[number]
-            matrices = (weight[path.weights].view(path.shape) * path.factor).unbind(1)
-            parts = []
-            for element, part in zip(order.values, divided(inputs[path.run], order.sizes), strict=True):
-                # Over all atoms and components as one plain product.
-                product = part.reshape(-1, part.shape[2]) @ matrices[element]
-                product = product.view(*part.shape[:2], mul)
-                if number in self.biases:
-                    product = product + self.frozen(self.stock.bias)[self.biases[number]]
-                parts.append(self.watch(product, part, (number, element)))
-            outputs.append(joined(parts))
-        return order.restore(self.outputs.join(outputs))
+        inputs = self.inputs.read(order.sort(x), self._takes)
+        rows = sum((self._rows[element] for element in order.values), ())
+        width = self.outputs.channels
+        weight = self.frozen(self.stock.weight).view(-1, width).index_select(0, index_tensor(rows, x.device))
+        weight = weight.view(len(order.values), -1, width) * self.constant_like(x)
+        matrices = weight.view(len(order.values), self.outputs.components, self.inputs.channels, width).unbind(0)
+        parts = []
+        for element, matrix, part in zip(order.values, matrices, divided(inputs, order.sizes), strict=True):
+            product = torch.bmm(part.transpose(0, 1), matrix)
+            for number, place in self.biases.items():
+                run = self.outputs.runs[number]
+                bias = self.frozen(self.stock.bias)[place].expand(len(run), 1, -1)
+                product = product + pad(bias, (0, 0, 0, 0, run.start, len(product) - run.stop))
+            parts.append(self.watch(product, part, element))
+        return order.restore(self.outputs.write(joined(parts, 1).transpose(0, 1)))
 
-    def derive(self, rows: Rows, gradient: Tensor, x: Tensor, key: tuple[int, int]) -> None:
-        number, element = key
-        path, groups = self.paths[number], self.layout.groups(self.elements, element)
-        g, x = groups.collect(gradient).flatten(1, 2), groups.collect(x).flatten(1, 2)
-        weights = rows(self.stock.weight)[:, path.weights].unflatten(1, path.shape)
-        weights[:, :, element] += (x.transpose(1, 2) @ g) * path.factor
-        if number in self.biases:
-            rows(self.stock.bias)[:, self.biases[number]] += g.sum(1)
+    def derive(self, rows: Rows, gradient: Tensor, x: Tensor, element: int) -> None:
+        groups = self.layout.groups(self.elements, element)
+        gradient, x = groups.collect(gradient.transpose(0, 1)), groups.collect(x)
+        for number, path in self.paths.items():
+            run = self.outputs.runs[number]
+            g = gradient[:, :, run.start : run.stop].flatten(1, 2)
+            entering = x[:, :, run.start : run.stop, : path.shape[0]].flatten(1, 2)
+            weights = rows(self.stock.weight)[:, path.weights].unflatten(1, path.shape)
+            weights[:, :, element] += (entering.transpose(1, 2) @ g) * path.factor
+            if number in self.biases:
+                rows(self.stock.bias)[:, self.biases[number]] += g.sum(1)
 
 
 class Linear(_AtomLayer):
     """e3nn's Linear for features of atoms, which come and go channels last or first."""
 
     def __init__(self, stock: Any, last_in: bool = False, last_out: bool = False) -> None:
-        super().__init__(stock, stock.irreps_in, last_in, last_out)
-        self.biases = _biases(stock)
-        runs = _runs(stock.irreps_in)
+        runs, paths = _runs(stock.irreps_in), {}
         for number, feeding in _feeding(stock).items():
             (first, span), (_, last) = feeding[0], feeding[-1]
             mul = stock.irreps_out[number].mul
             shape = (last.stop - span.start) // mul, 1, mul
-            self.paths[number] = _Path(runs[first.i_in], slice(span.start, last.stop), shape, first.path_weight)
+            paths[number] = _Path(runs[first.i_in], slice(span.start, last.stop), shape, first.path_weight)
+        storages = Storage(stock.irreps_in, last_in), Storage(stock.irreps_out, last_out)
+        super().__init__(stock, storages, paths, _biases(stock))
 
     @staticmethod
     def handles(stock: Any) -> bool:
         """Every output must come from one whole run of inputs, by weights that lie together; or be zero."""
         if not isinstance(stock, o3.Linear) or not stock.internal_weights or stock.weight.ndim != 1:
             return False
-        if len(merged_irreps(stock.irreps_out)) < len(stock.irreps_out):
+        if not Linear.uniform(stock.irreps_out):
             return False
         runs, paths = _runs(stock.irreps_in), _feeding(stock)
         for feeding in paths.values():
@@ -153,21 +200,23 @@ class SelfConnection(_AtomLayer):
     """e3nn's FullyConnectedTensorProduct of features with the one-hot element: a Linear for each element."""
 
     def __init__(self, stock: Any, last: bool) -> None:
-        super().__init__(stock, stock.irreps_in1, last, last, elements=stock.irreps_in2.dim)
+        paths = {}
         for entry, span in _spans(stock.instructions):
             # The coupling with a scalar is a unit matrix over the root of the number of components.
             factor = entry.path_weight / math.sqrt(stock.irreps_out[entry.i_out].ir.dim)
-            self.paths[entry.i_out] = _Path(entry.i_in1, span, entry.path_shape, factor)
+            paths[entry.i_out] = _Path(entry.i_in1, span, entry.path_shape, factor)
+        storages = Storage(stock.irreps_in1, last), Storage(stock.irreps_out, last)
+        super().__init__(stock, storages, paths, {}, elements=stock.irreps_in2.dim)
 
     @staticmethod
     def handles(stock: Any) -> bool:
-        """No two irreps alike, each output fed by one input at most, all through the one-hot scalars."""
+        """Each output fed by one input at most, all through the one-hot scalars."""
         return (
             isinstance(stock, o3.TensorProduct)
             and stock.internal_weights
             and len(stock.irreps_in2) == 1
             and stock.irreps_in2[0].ir.is_scalar()
             and all(entry.connection_mode == "uvw" for entry in stock.instructions)
-            and all(len(merged_irreps(irreps)) == len(irreps) for irreps in (stock.irreps_in1, stock.irreps_out))
+            and all(SelfConnection.uniform(irreps) for irreps in (stock.irreps_in1, stock.irreps_out))
             and len({entry.i_out for entry in stock.instructions}) == len(stock.instructions)
         )
