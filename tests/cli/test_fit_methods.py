@@ -102,10 +102,11 @@ def test_what_the_validation_set_cannot_tell_is_said(trained, files, parts, tmp_
     result = fit(trained, files, tmp_path / "a.uq", "--method", "last_layer", "--option", "alpha=1e-8")
     assert "ridge        alpha 1e-08, lam " in result.output
     assert "edge" not in result.output
-    result = fit(trained, files, tmp_path / "a.ntk", "--alpha", "1e-8", "--lam-criterion", "spearman")
-    assert "at the edge of its grid" in result.output
     # Among twelve structures, none can be told from the others.
     write_structures(tmp_path / "few.xyz", parts["valid"][:12])
+    edge = "--alpha", "1e-8", "--lam-criterion", "spearman", "--valid", tmp_path / "few.xyz"
+    result = fit(trained, files, tmp_path / "a.ntk", *edge)
+    assert "at the edge of its grid" in result.output
     result = fit(trained, files, tmp_path / "a.ntk", "--valid", tmp_path / "few.xyz")
     assert "12 validation structures are too few to choose, alpha 1e-0" in result.output
     result = fit(trained, files, tmp_path / "a.uq", "--method", "random")

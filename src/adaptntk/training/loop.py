@@ -224,6 +224,10 @@ def _record(
     found = [validate(potential, data, recipe) for data in sets]
     errors = [SetErrors(len(data), e.force_rmse, e.energy_rmse_per_atom) for data, e in zip(sets, found, strict=True)]
     spread = float((sets[1].energies / sets[1].sizes).double().std(correction=0))
+    if errors[1].energy_rmse_per_atom > spread > 0:
+        off, constant = (f"{1000 * value:.3g} meV/atom" for value in (errors[1].energy_rmse_per_atom, spread))
+        why = f"energies of the validation set are off by {off}, and by no more than {constant} if all were the same"
+        log.warning("%s: train longer, or give energies a larger weight", why)
     ended: Literal["flat", "steps"] = "flat" if stage.plan.flat else "steps"
     return TrainingRecord(
         settings=recipe.settings(),
