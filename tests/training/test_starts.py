@@ -191,6 +191,7 @@ class Stranger(torch.nn.Module):
         (["--start", "theirs.model", "--channels", "8"], "--channels is for new networks"),
         (["--start", "theirs.model", "--cutoff", "3"], "--cutoff is for new networks"),
         (["--start", "theirs.model", "--energy-reference", "mean"], "--energy-reference is for new networks"),
+        (["--start", "theirs.model", "--e0s", "H:-1"], "--e0s is for new networks"),
         (["--head", "dft"], "--head is about the model of --start"),
         (["--trust-model"], "--trust-model is about the model of --start"),
         (["--start", "theirs.model"], "choose one with --head"),
