@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from adaptntk.campaign.layout import read_run
-from adaptntk.files import locked
+from adaptntk.files import locked, write_json
 from adaptntk.report.run_progress import progress_of, status_of
 from adaptntk.verbs.report import report as write_report
 from tests.report.example_run import BATCH, cut_off
@@ -77,6 +77,13 @@ def test_the_status_says_what_limits_the_last_model(run_folder, tmp_path):
     assert "--channels" in advice
     earlier = read_run(cut_off(run_folder, tmp_path / "run", 2, LABELLED))
     assert any(line.startswith("the model of round 1 is limited by labels") for line in status_of(earlier).lines)
+
+
+def test_advice_that_the_verdict_gives_is_not_repeated(run_folder, tmp_path):
+    copy = shutil.copytree(run_folder, tmp_path / "run")
+    advice = read_run(copy).summaries[-1].limit.advice
+    write_json(copy / "verdict.json", {"reason": "rounds", "text": f"all 2 rounds are done; {advice}"})
+    assert sum(advice in line for line in status_of(read_run(copy)).lines) == 1
 
 
 def test_stopped(run_folder):

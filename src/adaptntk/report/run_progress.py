@@ -49,7 +49,8 @@ def status_of(run: RunSnapshot, now: float | None = None) -> Status:
     rows = [(*round_row(entry, BRIEF.values()), state) for entry, state in zip(run.rounds, states, strict=True)]
     lines = [f"{labels_line(run)}; {duration(total_seconds(run))} in all", progress.text]
     if run.summaries and (limit := run.summaries[-1].limit) is not None:
-        lines += [f"the model of round {run.summaries[-1].round} is {limit.verdict}: {limit.evidence}", limit.advice]
+        lines.append(f"the model of round {run.summaries[-1].round} is {limit.verdict}: {limit.evidence}")
+        lines += [limit.advice] * (limit.advice not in progress.text)  # where the verdict does not say it already
     if progress.round is not None:
         since = duration(max(0.0, (time.time() if now is None else now) - run.changed))
         lines.append(f"the newest file was written {since} ago; {ALIVE[is_locked(run.folder)]}")
