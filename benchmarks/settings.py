@@ -33,6 +33,10 @@ class Selection(Cost):
     """Batches from large pools: against recomputation and bmdal_reg; peak memory of a pool on disk."""
 
 
+class Step(Cost):
+    """A step of training, ours and that of MACE; and several networks as one computation."""
+
+
 class Training(Cost):
     """Test error against time of training: our recipes, and beside mace_run_train. Goes on after an interruption."""
 

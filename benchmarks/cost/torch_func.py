@@ -18,7 +18,7 @@ from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.mace.tape import forward_pass
 
 
-class _Energy(torch.nn.Module):
+class EnergyOfEdges(torch.nn.Module):
     """The interaction energy of one structure from its embedded edges."""
 
     def __init__(self, potential: MACEPotential) -> None:
@@ -50,12 +50,12 @@ class _Energy(torch.nn.Module):
 def vectorised_gradients(potential: MACEPotential, graphs: Sequence[MACEGraph]) -> Tensor:
     """Rows ``dE/dtheta`` by ``torch.func``."""
     width = max(int(graph.neighbours.max()) for graph in graphs)
-    inputs = [_padded(potential, graph, width) for graph in graphs]
+    inputs = [padded_edges(potential, graph, width) for graph in graphs]
     stacked = [torch.stack(parts) for parts in zip(*inputs, strict=True)]
     first = graphs[0]
     atoms = len(first)
     layout = Layout(first.elements, np.zeros(atoms, int), np.full(atoms, width), 1, potential.device)
-    energy = _Energy(potential)
+    energy = EnergyOfEdges(potential)
     weights = {f"stock.{name}": tensor.detach() for name, tensor in potential.parameters()}
 
     def function(parameters: dict[str, Tensor], *arguments: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ def vectorised_gradients(potential: MACEPotential, graphs: Sequence[MACEGraph]) 
     return torch.cat([found[name].flatten(1) for name in weights], dim=1)
 
 
-def _padded(potential: MACEPotential, graph: MACEGraph, width: int) -> tuple[Tensor, ...]:
+def padded_edges(potential: MACEPotential, graph: MACEGraph, width: int) -> tuple[Tensor, ...]:
     """Attributes of the atoms, harmonics and radial features of the edges, and the edges, ``width`` for each atom."""
     module: Any = potential.module
     atoms, edges = len(graph), graph.edge_index.shape[1]

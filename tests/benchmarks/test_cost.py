@@ -47,3 +47,13 @@ def test_selection(tmp_path):
     assert content["peak_memory"]["ratio"] < 1.1
     assert (tmp_path / "out" / "selection.png").stat().st_size > 5_000
     assert "same picks: naive yes, bmdal_reg yes" in shown
+
+
+@pytest.mark.long
+def test_step(tmp_path):
+    shown = succeed("step", "--preset", "smoke", "-o", tmp_path / "out")
+    content = json.loads((tmp_path / "out" / "step.json").read_text())
+    (found,) = content["milliseconds"]
+    assert found["stock / ours"]["median"] > 0
+    assert content["stacked over separate"].keys() == {"2"}
+    assert "2 stacked networks / separate ones = " in shown

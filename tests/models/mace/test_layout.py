@@ -36,7 +36,7 @@ def test_every_edge_has_one_slot():
     receiver = np.repeat(np.arange(50), neighbours)
     owner = np.where(slots < edges, receiver[np.minimum(slots, edges - 1)], slots - edges)
     first = 0
-    atoms = layout.by_width.order.numpy()
+    atoms = layout.by_width.rows
     for count, width in layout.width_groups:
         for _ in range(count):
             assert set(owner[first : first + width]) == {atoms[0]}

@@ -31,23 +31,16 @@ class Order:
         self.sizes: list[int] = counts[self.values].tolist()
         self.trivial = bool((labels[:-1] <= labels[1:]).all())
         self.rows = np.arange(len(labels)) if self.trivial else np.argsort(labels, kind="stable")
-        self._device = device
-
-    @cached_property
-    def order(self) -> Tensor:
-        return torch.as_tensor(self.rows, device=self._device)
-
-    @cached_property
-    def inverse(self) -> Tensor:
-        return torch.as_tensor(np.argsort(self.rows), device=self._device)
+        indices = () if self.trivial else (self.rows, np.argsort(self.rows))
+        self.indices = [torch.as_tensor(index, device=device) for index in indices]
 
     def sort(self, rows: Tensor) -> Tensor:
         """Rows with equal labels together."""
-        return rows if self.trivial else rows.index_select(0, self.order)
+        return rows if self.trivial else rows.index_select(0, self.indices[0])
 
     def restore(self, rows: Tensor) -> Tensor:
         """The inverse of `sort`."""
-        return rows if self.trivial else rows.index_select(0, self.inverse)
+        return rows if self.trivial else rows.index_select(0, self.indices[1])
 
 
 class Groups:
