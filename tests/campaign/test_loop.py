@@ -7,6 +7,7 @@ import shutil
 import ase.io
 import numpy as np
 import pytest
+from ase import Atoms
 
 from adaptntk import verbs
 from adaptntk.campaign.config import Overrides
@@ -170,7 +171,8 @@ def test_a_campaign_that_an_older_version_began_is_resumed(tmp_path):
 
 
 def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_path):
-    write_structures(tmp_path / "known.xyz", ethanol_frames[:40])
+    alone = [Atoms(symbol, info={"REF_energy": -9.0, "config_type": "IsolatedAtom"}) for symbol in "HCO"]
+    write_structures(tmp_path / "known.xyz", [*alone, *ethanol_frames[:40]])
     for atoms in (precise := [bare(atoms) for atoms in ethanol_frames[40:80]]):
         atoms.positions += 1e-9
     ase.io.write(tmp_path / "pool.traj", precise)
@@ -186,6 +188,9 @@ def test_from_labelled_structures_and_a_pool_with_an_oracle(ethanol_frames, tmp_
     given = tmp_path / "pool.traj"
     run, _ = run_campaign(config)
     assert len(labels_of(run, chosen_by="given")) == 40
+    assert len(read_structures(run / "isolated_atoms.xyz", labelled=True)) == 3
+    network = load_potential(run / "rounds" / "01" / "model.model", "cpu")
+    assert network.isolated_energies == pytest.approx({1: -9.0, 6: -9.0, 8: -9.0})
     first, last = outcome(run)["rounds"]
     assert first["labels"] == {"train": 26, "valid": 10, "holdout": 4, "quarantined": 0}
     assert (first["labels_spent"], last["labels_spent"]) == (0, 6)
