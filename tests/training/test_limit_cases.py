@@ -25,7 +25,7 @@ def shuffled(ethanol_frames):
 CASES = {
     "steps": (40, {"steps": 500}),
     "labels": (2, {"steps": 600}),
-    "network": (80, {"steps": 1000, "learning_rate": 3e-2, "architecture": TINY.resized(**BLIND)}),
+    "network": (80, {"steps": 3000, "learning_rate": 3e-2, "architecture": TINY.resized(**BLIND)}),
 }
 
 

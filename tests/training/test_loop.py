@@ -154,15 +154,6 @@ def test_what_is_reported_is_what_is_written(parts, tmp_path):
     assert len(result.record.path) < len(seen)
 
 
-def test_energies_gain_in_the_second_stage(parts, tmp_path):
-    found = {}
-    for weight in (None, 1.0):
-        recipe = dataclasses.replace(SETTLE, energy_weight=0.01, last_energy_weight=weight, extensions=0)
-        found[weight] = train(parts["train"], parts["valid"], tmp_path / f"{weight}.model", recipe, 5, "cpu")
-    assert found[1.0].energy_rmse_per_atom < found[None].energy_rmse_per_atom
-    assert found[1.0].force_rmse < 1.1 * found[None].force_rmse
-
-
 def test_periodic_training(silicon, tmp_path):
     rng = np.random.default_rng(0)
     frames = []

@@ -86,6 +86,8 @@ def test_it_is_said_when_elements_cannot_be_told_apart(caplog):
     caplog.set_level(logging.INFO)
     water = [labelled("OH2", -12.5), labelled("OH2", -12.4)]
     assert energy_reference(water, TINY_RECIPE).isolated_energies == pytest.approx([-4.15, -4.15])
+    assert not caplog.text  # one composition: who has it knows
+    energy_reference([labelled("COH4", -22.5), labelled("C2OH6", -33.4)], TINY_RECIPE)
     assert "energies of other compositions mean nothing" in caplog.text
     caplog.clear()
     energy_reference([*water, labelled("H2", -2.0), labelled("O2", -21.0)], TINY_RECIPE)

@@ -5,17 +5,17 @@ import pytest
 
 from adaptntk.training.limits import Point
 from adaptntk.training.recipe import PRESETS
-from adaptntk.training.schedule import LAPS, Plan, is_flat
+from adaptntk.training.schedule import LAPS, Plan, is_flat, lap_length
 from tests.conftest import TINY_RECIPE
 
 SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0)
 
 
-def carry_out(recipe, error, batches=10):
+def carry_out(recipe, error, lap=20):
     """The laps and rates of a training whose validation error is a function of the steps."""
-    plan, done, path, stops, rates = Plan.first(recipe, batches), 0, [], [], []
+    plan, done, path, stops, rates = Plan.first(recipe, 10), 0, [], [], []
     while done < plan.steps:
-        first, done = done, plan.next_stop(recipe, done, batches)
+        first, done = done, plan.next_stop(recipe, done, lap)
         rates += [plan.rate(recipe, step) for step in range(first, done)]
         stops.append(done)
         if plan.anneal_from is None:
@@ -66,6 +66,12 @@ def test_a_single_bad_lap_is_not_the_end():
 
 def test_laps_of_a_training_in_epochs_are_epochs():
     assert Plan.first(TINY_RECIPE, 8).stops(TINY_RECIPE, 8) == list(range(8, 8 * 30 + 1, 8))
+
+
+@pytest.mark.parametrize(("steps", "validated", "lap"), [(1000, 5, 20), (1000, 40, 40), (10_000, 40, 200), (1, 1, 1)])
+def test_validations_cost_little(steps, validated, lap):
+    assert lap_length(SETTLE.lasting(steps=steps), 16, 5, validated) == lap
+    assert lap_length(SETTLE.lasting(epochs=steps), 16, 5, validated) == 16
 
 
 def test_the_rate_rises_first():

@@ -165,14 +165,14 @@ def _run_laps(
 ) -> Stage:
     """All laps that are missing."""
     recipe, potential, weights = stepper.recipe, stepper.potential, stepper.weights
-    plan = Plan.first(recipe, stepper.batches)
+    plan, lap = Plan.first(recipe, stepper.batches), stepper.lap(len(valid))
     stage = Stage(0, plan, Best(0, math.inf, copy.deepcopy(potential.module.state_dict())), (), {})
     if options.resume:
         stage = checkpoint.load(weights) or stage
-    kept = _snapshot_steps(plan, stepper, options.snapshots) if options.snapshots else {}
+    kept = _snapshot_steps(plan.stops(recipe, lap), options.snapshots) if options.snapshots else {}
     while stage.steps < stage.plan.steps:
         began = time.perf_counter()
-        done = stage.plan.next_stop(recipe, stage.steps, stepper.batches)
+        done = stage.plan.next_stop(recipe, stage.steps, lap)
         with torch.random.fork_rng(enabled=recipe.dropout > 0):
             train_loss = stepper.run(stage.plan, stage.steps, done)
         before, stage, errors = stage, *_validated(stepper, valid, stage, done)
@@ -187,9 +187,8 @@ def _run_laps(
     return stage
 
 
-def _snapshot_steps(plan: Plan, stepper: Stepper, share: float) -> dict[int, int]:
+def _snapshot_steps(stops: Sequence[int], share: float) -> dict[int, int]:
     """After which steps weights are kept, with the number of the lap."""
-    stops = plan.stops(stepper.recipe, stepper.batches)
     return {stops[lap]: lap for lap in snapshot_laps(len(stops), share)}
 
 

@@ -164,7 +164,8 @@ def _fitted(counts: Array, energies: Array, numbers: Sequence[int], recipe: Reci
     if not recipe.element_energies:
         return np.zeros(len(numbers))
     fitted = fit_compositions(counts, energies)
-    if not fitted.known and len(numbers) > 1:
+    # Who has one composition only knows that nothing is learnt about others.
+    if not fitted.known and len(np.unique(counts, axis=0)) > 1:
         symbols = ", ".join(chemical_symbols[z] for z in numbers)
         why = "the compositions do not tell them apart, so energies of other compositions mean nothing (give --e0s)"
         log.info("energies of the elements %s: %s", symbols, why)

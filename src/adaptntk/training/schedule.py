@@ -14,8 +14,9 @@ from typing import NamedTuple
 from adaptntk.training.limits import Point, still_falling
 from adaptntk.training.recipe import Recipe
 
-# Validations in the course of a training that is counted in steps.
-LAPS = 50
+# Validations in the course of a training that is counted in steps: so many, but none before so many times the
+# structures of the validation were learnt from. Learning takes three times as long, so validation costs 7 % at most.
+LAPS, LEARNT_PER_VALIDATED = 50, 5
 # Flat: the last doubling of the steps took less than this share off the validation error ...
 FLAT_GAIN = 0.03
 # ... and there are enough validations to tell: many networks rest for a while early on.
@@ -35,17 +36,16 @@ class Plan(NamedTuple):
         """The plan before the first step, with so many batches in an epoch."""
         return cls(recipe.steps or (recipe.epochs or 0) * batches)
 
-    def next_stop(self, recipe: Recipe, done: int, batches: int) -> int:
+    def next_stop(self, recipe: Recipe, done: int, lap: int) -> int:
         """The step up to which the next lap goes."""
-        lap = batches if recipe.steps is None else max(1, round(recipe.steps / LAPS))
         border = self._last_constant(recipe) if recipe.schedule == "settle" and self.anneal_from is None else self.steps
         return min(done + lap, border)
 
-    def stops(self, recipe: Recipe, batches: int) -> list[int]:
+    def stops(self, recipe: Recipe, lap: int) -> list[int]:
         """Where all laps of a training of known length end."""
         found = [0]
         while found[-1] < self.steps:
-            found.append(self.next_stop(recipe, found[-1], batches))
+            found.append(self.next_stop(recipe, found[-1], lap))
         return found[1:]
 
     def _last_constant(self, recipe: Recipe) -> int:
@@ -76,6 +76,13 @@ class Plan(NamedTuple):
         """Of the energies, in the stage that the plan is in."""
         last = recipe.last_energy_weight
         return recipe.energy_weight if last is None or self.anneal_from is None else last
+
+
+def lap_length(recipe: Recipe, batches: int, batch_size: int, validated: int) -> int:
+    """Steps from one validation, of so many structures, to the next; an epoch for recipes in epochs."""
+    if recipe.steps is None:
+        return batches
+    return max(1, round(recipe.steps / LAPS), round(LEARNT_PER_VALIDATED * validated / batch_size))
 
 
 def is_flat(path: Sequence[Point]) -> bool:

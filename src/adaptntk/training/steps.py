@@ -9,7 +9,7 @@ import torch
 from adaptntk.models.family import Trainable
 from adaptntk.training.labelled import LabelledSet
 from adaptntk.training.recipe import Recipe
-from adaptntk.training.schedule import Plan
+from adaptntk.training.schedule import Plan, lap_length
 from adaptntk.training.weights import Weights
 
 
@@ -37,6 +37,10 @@ class Stepper:
     def batches(self) -> int:
         """In an epoch."""
         return math.ceil(len(self.data) / self.data.batch_size(self.recipe))
+
+    def lap(self, validated: int) -> int:
+        """Steps from one validation, of so many structures, to the next."""
+        return lap_length(self.recipe, self.batches, self.data.batch_size(self.recipe), validated)
 
     def run(self, plan: Plan, first: int, stop: int) -> float:
         """Take the steps from ``first`` up to ``stop``; their mean loss."""
