@@ -3,6 +3,7 @@ import dataclasses
 import pytest
 
 from adaptntk.errors import InputError
+from adaptntk.models.family import resized
 from adaptntk.training.recipe import PRESETS
 from tests.conftest import TINY_RECIPE
 
@@ -48,3 +49,13 @@ def test_networks_are_resized():
     ):
         with pytest.raises(InputError, match=message):
             standard.resized(**change)
+
+
+def test_a_family_without_sizes_says_so():
+    @dataclasses.dataclass(frozen=True)
+    class Fixed:
+        family = "fixed"
+
+    assert resized(Fixed(), {}) == Fixed()
+    with pytest.raises(InputError, match="sizes of networks of the family 'fixed' cannot be chosen"):
+        resized(Fixed(), {"channels": 3})

@@ -268,6 +268,7 @@ class Train(Section):
 
     @property
     def recipe(self) -> "Recipe":
+        from adaptntk.models.family import resized
         from adaptntk.training.recipe import find_preset
         from adaptntk.training.reference import counting_from
 
@@ -276,7 +277,7 @@ class Train(Section):
         if recipe.schedule == "settle":  # the others have a length that cannot change once they have begun
             recipe = replace(recipe, extensions=self.extensions)
         recipe = recipe if self.e0s is None else counting_from(recipe, self.e0s, "train.e0s")
-        return replace(recipe, architecture=recipe.architecture.resized(**self.sizes)) if self.sizes else recipe
+        return replace(recipe, architecture=resized(recipe.architecture, self.sizes))
 
     def check(self) -> None:
         require(self.steps is None or self.epochs is None, "give steps or epochs, not both")

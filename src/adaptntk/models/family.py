@@ -10,7 +10,7 @@ import torch
 from ase import Atoms
 from torch import Tensor
 
-from adaptntk.errors import ModelError
+from adaptntk.errors import InputError, ModelError
 from adaptntk.models.protocol import ModulePotential, Potential
 
 
@@ -19,9 +19,15 @@ class Architecture(Protocol):
 
     family: ClassVar[str]
 
-    def resized(self, **sizes: Any) -> "Architecture":
-        """The same but for these sizes, by the names in ``sizes.py``; refuses those that the family does not have."""
-        ...
+
+def resized(architecture: Architecture, sizes: Mapping[str, float]) -> Architecture:
+    """The same network but for these sizes, by the names in ``sizes.py``, if its family knows how."""
+    if not sizes:
+        return architecture
+    change = getattr(architecture, "resized", None)
+    if change is None:
+        raise InputError(f"sizes of networks of the family {architecture.family!r} cannot be chosen, only its presets")
+    return cast(Architecture, change(**sizes))
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ class TrainSettings(LabelNames, Device, Seed):
     @property
     def recipe(self) -> "Recipe":
         """The preset with all that was chosen."""
+        from adaptntk.models.family import resized
         from adaptntk.training.recipe import find_preset
         from adaptntk.training.reference import counting_from
 
@@ -90,7 +91,7 @@ class TrainSettings(LabelNames, Device, Seed):
             recipe = counting_from(recipe, e0s, name, self.read)
         return dataclasses.replace(
             recipe,
-            architecture=recipe.architecture.resized(**chosen) if chosen else recipe.architecture,
+            architecture=resized(recipe.architecture, chosen),
             per_atom_energy=_second("--energy-loss", self.energy_loss, "total", "per_atom"),
             **{name: value for name, value in given.items() if value is not None},
         )
