@@ -5,6 +5,7 @@ from adaptntk.training.limits import (
     LABELS_RATIO,
     WORTHWHILE_GAIN,
     Point,
+    gain_at_the_end,
     gain_of_doubling,
     still_falling,
     what_limits,
@@ -29,13 +30,12 @@ def test_the_gain_is_that_of_the_power_law(exponent, moments):
 @pytest.mark.parametrize("path", [a_path(0.0), a_path(-0.3), a_path(0.5, flat_from=2000)])
 def test_what_is_flat_or_rises_gains_nothing(path):
     assert gain_of_doubling(path) == 0
-    assert not still_falling(path)
+    assert not still_falling(path, path[-1].force_rmse)
 
 
 def test_too_short_a_path_says_nothing():
     assert gain_of_doubling([]) is None
     assert gain_of_doubling(a_path(0.5, moments=2)) is None
-    assert not still_falling([])
 
 
 def test_an_error_of_zero_is_no_trouble():
@@ -45,8 +45,8 @@ def test_an_error_of_zero_is_no_trouble():
 @pytest.mark.parametrize("moments", [10, 20, 50])
 def test_noise_makes_few_mistakes(moments):
     """With 3 % of noise a flat path seldom looks falling, and one that falls steeply nearly always does."""
-    flat = [still_falling(a_path(0.0, moments, 0.03, seed)) for seed in range(200)]
-    steep = [still_falling(a_path(0.5, moments, 0.03, seed)) for seed in range(200)]
+    flat = [still_falling(a_path(0.0, moments, 0.03, seed), 1.0) for seed in range(200)]
+    steep = [still_falling(a_path(0.5, moments, 0.03, seed), 1.0) for seed in range(200)]
     assert np.mean(flat) < 0.08
     assert np.mean(steep) > 0.92
 
@@ -114,3 +114,17 @@ def test_few_structures_are_not_trusted_with_a_close_decision():
     assert "structures tell" not in what_limits(0.015, 0.025, 0.0, structures=400).evidence
     assert "structures tell" not in what_limits(0.001, 0.025, 0.0, structures=4).evidence
     assert "structures tell" not in what_limits(0.015, 0.025, 0.5, structures=4).evidence  # another question
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "expected"), [(1.0, 1.0, 0.3), (0.0, 1.0, 0.0), (1.2, 1.0, 0.3), (0.0, 0.0, 0.0)]
+)
+def test_more_steps_lower_what_was_learnt(train, valid, expected):
+    assert gain_at_the_end(0.3, train, valid) == pytest.approx(expected)
+
+
+def test_a_gain_shrinks_with_the_share_that_was_learnt():
+    gains = [gain_at_the_end(0.3, train, 1.0) for train in (0.1, 0.3, 0.5, 0.7, 0.9)]
+    assert gains == sorted(gains)
+    # In squares: half of the error is learnt, and falls to 0.49 of it.
+    assert gain_at_the_end(0.3, 0.5**0.5, 1.0) == pytest.approx(1 - (0.5 + 0.5 * 0.49) ** 0.5)

@@ -1,4 +1,5 @@
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.conftest import TINY_RECIPE
 SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0)
 
 
-def carry_out(recipe, error, lap=20):
+def carry_out(recipe, error, lap=20, learnt=1.0):
     """The laps and rates of a training whose validation error is a function of the steps."""
     plan, done, path, stops, rates = Plan.first(recipe, 10), 0, [], [], []
     while done < plan.steps:
@@ -20,7 +21,7 @@ def carry_out(recipe, error, lap=20):
         stops.append(done)
         if plan.anneal_from is None:
             path.append(Point(done, error(done)))
-        plan = plan.after(recipe, done, path)
+        plan = plan.after(recipe, done, path, partial(lambda at: learnt * error(at), done))
     return plan, stops, np.array(rates)
 
 
@@ -57,6 +58,11 @@ def test_steps_are_not_doubled_in_vain():
     recipe = dataclasses.replace(SETTLE, extensions=3)
     plan, _, _ = carry_out(recipe, lambda done: done**-0.06)  # 4 % for a doubling: falls, but does not pay
     assert (plan.steps, plan.extensions) == (1000, 0)
+
+
+def test_steps_are_not_doubled_where_labels_are_missing():
+    recipe = dataclasses.replace(SETTLE, extensions=3)
+    assert carry_out(recipe, lambda done: done**-0.5, learnt=0.2)[0].extensions == 0
 
 
 def test_a_single_bad_lap_is_not_the_end():

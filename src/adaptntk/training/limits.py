@@ -93,9 +93,20 @@ def gain_of_doubling(path: Sequence[Point]) -> float | None:
     return None if gain > WORTHWHILE_GAIN else 0.0
 
 
-def still_falling(path: Sequence[Point]) -> bool:
-    """Whether twice the steps would pay."""
-    return (gain_of_doubling(path) or 0.0) > WORTHWHILE_GAIN
+def gain_at_the_end(gain: float, train: float, valid: float) -> float:
+    """What is left of a gain at constant rate once the rate has fallen, for a model of these errors.
+
+    With the rate the noise of the steps goes, which more of them would have lowered, too. What more steps then still
+    lower is the error on what was learnt. The rest of the squared error, ``valid^2 - train^2``, is that of structures
+    that the network was never shown: labels lower it.
+    """
+    unseen = max(0.0, valid**2 - train**2)
+    return 1 - math.sqrt(unseen + ((1 - gain) * min(train, valid)) ** 2) / valid if valid > 0 else 0.0
+
+
+def still_falling(path: Sequence[Point], train: float) -> bool:
+    """Whether twice the steps would pay, for a network with this error on what it learnt."""
+    return gain_at_the_end(gain_of_doubling(path) or 0.0, train, path[-1].force_rmse) > WORTHWHILE_GAIN
 
 
 def what_limits(

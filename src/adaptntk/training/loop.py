@@ -207,7 +207,7 @@ def _validated(stepper: Stepper, valid: LabelledSet, stage: Stage, done: int) ->
         # A falling rate lowers the error by itself: only steps at a constant one tell whether more would help.
         if recipe.schedule != "cosine" and plan.anneal_from is None:
             path = (*path, Point(done, errors.force_rmse))
-        following = plan.after(recipe, done, path)
+        following = plan.after(recipe, done, path, lambda: validate(potential, stepper.data, recipe).force_rmse)
         # A wrong constant drowns what energies have to tell, above all when they begin to count. The optimiser mends
         # it slowly; to compute it costs a part of a lap, so that is done after 1, 2, 4, 8, ... of them.
         again = following.anneal_from == done or (plan.anneal_from is None and len(path).bit_count() == 1)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from adaptntk.files import plain, read_record, write_json
 from adaptntk.models.registry import file_hash
-from adaptntk.training.limits import Learnt, Limit, Point, gain_of_doubling
+from adaptntk.training.limits import Learnt, Limit, Point, gain_at_the_end, gain_of_doubling
 from adaptntk.training.schedule import FLAT_GAIN
 
 log = logging.getLogger(__name__)
@@ -51,8 +51,11 @@ class TrainingRecord:
     def gain(self) -> float | None:
         """The share of the validation error that twice the steps would take off."""
         found = gain_of_doubling(self.path)
+        if found is None:
+            return None
         # The later half of the path may still have fallen before it became flat.
-        return found if found is None or self.ended == "steps" else min(found, FLAT_GAIN)
+        found = found if self.ended == "steps" else min(found, FLAT_GAIN)
+        return gain_at_the_end(found, self.train.force_rmse, self.valid.force_rmse)
 
     @property
     def limit(self) -> Limit:

@@ -8,7 +8,7 @@ planned longer.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from adaptntk.training.limits import Point, still_falling
@@ -51,15 +51,15 @@ class Plan(NamedTuple):
     def _last_constant(self, recipe: Recipe) -> int:
         return max(1, round(self.steps * (1 - recipe.anneal)))
 
-    def after(self, recipe: Recipe, done: int, path: Sequence[Point]) -> "Plan":
-        """The plan after a lap, by the validation errors up to now."""
+    def after(self, recipe: Recipe, done: int, path: Sequence[Point], train: Callable[[], float]) -> "Plan":
+        """The plan after a lap, by the validation errors so far, and where it matters the error on what was learnt."""
         if recipe.schedule != "settle" or self.anneal_from is not None:
             return self
         if is_flat(path):
             return Plan(done + max(1, round(done * recipe.anneal / (1 - recipe.anneal))), done, self.extensions, True)
         if done < self._last_constant(recipe):
             return self
-        if self.extensions < recipe.extensions and still_falling(path):
+        if self.extensions < recipe.extensions and still_falling(path, train()):
             return Plan(2 * self.steps, None, self.extensions + 1)
         return self._replace(anneal_from=done)
 
