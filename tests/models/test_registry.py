@@ -17,7 +17,7 @@ from adaptntk.training.recipe import PRESETS, find_preset
 SOURCE = Path(adaptntk.__file__).parent
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # What is measured there is MACE itself.
-AT_HOME = [SOURCE / "models", BENCHMARKS / "cost", BENCHMARKS / "monitor" / "cost.py"]
+AT_HOME = [SOURCE / "models", BENCHMARKS / "cost", BENCHMARKS / "training", BENCHMARKS / "monitor" / "cost.py"]
 
 
 class Spring(torch.nn.Module):

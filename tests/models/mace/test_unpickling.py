@@ -111,7 +111,7 @@ MORE = {
 
 @pytest.mark.parametrize("name", [*NETWORKS, *MORE, "MACE", "float32"])
 def test_every_kind_of_network_is_read_as_it_was(name, structures):
-    """To the last bit, whether it is evaluated as it is or by its twin."""
+    """To the last bit, and by its twin to rounding."""
     if name in NETWORKS:
         module = network(name)
     elif name in MORE:
@@ -126,8 +126,10 @@ def test_every_kind_of_network_is_read_as_it_was(name, structures):
         first, second = (
             MACEPotential(found, head=found.heads[0], fast=fast).predict(structures) for found in (stock, read)
         )
-        assert (first.energies == second.energies).all()
-        assert all((a == b).all() for a, b in zip(first.forces, second.forces, strict=True))
+        # The twin's products of a few rows may be rounded by where in memory they are.
+        allowed = fast * (1e-5 if name == "float32" else 1e-12)
+        assert np.abs(first.energies - second.energies).max() <= allowed
+        assert all(np.abs(a - b).max() <= allowed for a, b in zip(first.forces, second.forces, strict=True))
 
 
 class ScaleShiftMACE(modules.ScaleShiftMACE):
