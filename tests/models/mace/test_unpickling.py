@@ -126,10 +126,11 @@ def test_every_kind_of_network_is_read_as_it_was(name, structures):
         first, second = (
             MACEPotential(found, head=found.heads[0], fast=fast).predict(structures) for found in (stock, read)
         )
-        # The twin's products of a few rows may be rounded by where in memory they are.
-        allowed = fast * (1e-5 if name == "float32" else 1e-12)
-        assert np.abs(first.energies - second.energies).max() <= allowed
-        assert all(np.abs(a - b).max() <= allowed for a, b in zip(first.forces, second.forces, strict=True))
+        # The twin may round otherwise from one network to the next, even if they are the same.
+        allowed = fast * (1e-4 if name == "float32" else 1e-12)
+        assert np.allclose(first.energies, second.energies, rtol=allowed, atol=0)
+        for a, b in zip(first.forces, second.forces, strict=True):
+            assert np.abs(a - b).max() <= allowed * np.abs(a).max()
 
 
 class ScaleShiftMACE(modules.ScaleShiftMACE):
