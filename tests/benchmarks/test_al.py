@@ -93,7 +93,7 @@ def test_killed_and_resumed(finished, tmp_path):
     command[command.index("--jobs") + 1] = "2"
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert "resuming after epoch" in again.stderr
+    assert "resuming after step" in again.stderr
     assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
 
 

@@ -88,7 +88,7 @@ def test_killed_half_way_and_resumed(finished, tmp_path):
     ntk = os.stat(folder / "ethanol" / "seed-0" / "ntk.npz").st_mtime_ns
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert "resuming after epoch" in again.stderr
+    assert "resuming after step" in again.stderr
     assert os.stat(folder / "ethanol" / "seed-0" / "ntk.npz").st_mtime_ns == ntk
     assert (folder / "results.json").read_bytes() == (finished / "results.json").read_bytes()
 
