@@ -133,6 +133,8 @@ def _judge_files(case: Case, code: int | None, before: Snapshot, after: Snapshot
 
     def excused(name: str) -> bool:
         # Locks stay where they are: to remove one is a race with whoever waits for it.
+        # The record of a training stands beside its model.
+        name = name.removesuffix(".training.json")
         return name.endswith(".lock") or any(name == a or name.startswith(f"{a}/") for a in allowed)
 
     made = sorted(name for name in after.keys() - before.keys() if not excused(name))
