@@ -29,8 +29,8 @@ class TrainSettings(LabelNames, Device, Seed):
     valid: Path = option("Labelled validation structures.")
     output: Path = option("The .model file to write.", short="-o")
     preset: str = option(
-        "fast (a minute for a small molecule), standard (for 50 to 500 labels), paper (for a GPU), small (as before "
-        "0.9), or tiny (a toy).",
+        "fast (a minute for a small molecule), standard (for 50 to 500 labels), paper (for a GPU), small (the default "
+        "of before), or tiny (a toy).",
         "standard",
     )
     start: Path | None = option("Go on from this model instead of random weights; all but those stays as it is.", None)
