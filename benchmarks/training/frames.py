@@ -26,7 +26,7 @@ class DataSet:
         seconds: of one processor, for each entrant of the race.
         choice: those for each recipe, where recipes are compared; None to leave this data set out there.
         made: frames of the dynamics, where those are made.
-        lengths: the trainings of ours beside the one of ``seconds``, in multiples of the time of the preset of before.
+        beside: further entrants of the race.
     """
 
     train: int
@@ -36,7 +36,7 @@ class DataSet:
     seconds: float
     choice: float | None = None
     made: int = 1200
-    lengths: tuple[int, ...] = ()
+    beside: tuple[str, ...] = ()
 
     def split(self, frames: list[Atoms]) -> dict[str, list[Atoms]]:
         """The parts, of frames in their order."""

@@ -7,7 +7,7 @@ from adaptntk.models.mace.family import TINY, MACEArchitecture
 from adaptntk.training.recipe import PRESETS, Recipe
 from benchmarks.training.frames import DataSet
 
-OURS, THEIRS, BEFORE = "standard", "mace_run_train", "small"
+OURS, QUICK, THEIRS, BEFORE = "standard", "fast", "mace_run_train", "small"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Plan:
         """Who trains on that data set if nobody is named."""
         if study == "recipes":
             return [OURS, *self.variants]
-        return [BEFORE, OURS, THEIRS, *(f"{OURS}-{times}x" for times in self.data[data].lengths)]
+        return [BEFORE, OURS, THEIRS, *self.data[data].beside]
 
     def find(self, entrant: str) -> Entrant | None:
         """The entrant of that name."""
@@ -57,9 +57,9 @@ def entrants(standard: Recipe, before: Recipe, fast: Recipe) -> dict[str, Entran
         OURS: Entrant(standard),
         THEIRS: Entrant(standard, stock=True),
         f"{THEIRS}-10": Entrant(replace(standard, batch_size=10), stock=True),
-        f"{OURS}-1x": Entrant(standard, times_before=1),
+        QUICK: Entrant(fast, own_length=True),
+        f"{QUICK}-1x": Entrant(fast, times_before=1),
         f"{OURS}-10x": Entrant(standard, times_before=10),
-        "fast": Entrant(fast, own_length=True),
     }
 
 
@@ -97,7 +97,7 @@ _TOY = replace(PRESETS[OURS], architecture=TINY)
 PLANS = {
     "full": _plan(
         {
-            "ethanol": DataSet(80, 40, 500, 200, seconds=300, choice=60, lengths=(1, 10)),
+            "ethanol": DataSet(80, 40, 500, 200, seconds=300, choice=60, beside=(f"{QUICK}-1x", f"{OURS}-10x")),
             "naphthalene": DataSet(50, 30, 400, 100, seconds=900, choice=200),
             "aspirin": DataSet(200, 40, 300, 300, seconds=900),
             # All that is published as training set; what is published as test set follows.
@@ -108,7 +108,7 @@ PLANS = {
         PRESETS["fast"],
     ),
     "smoke": _plan(
-        {"ethanol": DataSet(16, 8, 12, 24, seconds=4, choice=1, made=36, lengths=(1,))},
+        {"ethanol": DataSet(16, 8, 12, 24, seconds=4, choice=1, made=36, beside=(f"{QUICK}-1x",))},
         _TOY,
         replace(PRESETS["tiny"], epochs=10),
         _TOY.lasting(steps=20),

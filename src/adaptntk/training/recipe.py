@@ -114,9 +114,9 @@ _OF_THE_PAPER: Any = {"element_energies": False, "force_scale": False, "centre_e
 # Chosen by time to accuracy: ``python -m benchmarks training``.
 _STANDARD = Recipe(
     _SIZES["standard"],
-    learning_rate=2e-2,
+    learning_rate=3e-2,
     steps=20_000,
-    warm_up=50,
+    warm_up=20,
     average=0.05,
     energy_weight=0.1,
     stress_weight=0.1,
@@ -127,7 +127,7 @@ _STANDARD = Recipe(
 )
 PRESETS = {
     # A minute of one core for a small molecule.
-    "fast": replace(_STANDARD, architecture=_SIZES["fast"], steps=2_000),
+    "fast": replace(_STANDARD, architecture=_SIZES["fast"], steps=3_000),
     # For 50 to 500 labels: until they are used up.
     "standard": _STANDARD,
     "paper": Recipe(_SIZES["paper"], 1e-4, "constant", epochs=500, batch_size=16, **_OF_THE_PAPER),

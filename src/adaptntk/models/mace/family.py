@@ -51,6 +51,7 @@ class MACEArchitecture:
 PAPER = MACEArchitecture("128x0e + 128x1o", max_ell=3, correlation=3, cutoff=6.0, radial_mlp=(64, 64, 64))
 TINY = MACEArchitecture("4x0e + 4x1o", max_ell=1, correlation=2, cutoff=4.0, radial_mlp=(8,), readout_irreps="4x0e")
 STANDARD = MACEArchitecture("16x0e + 16x1o + 16x2e", max_ell=3, correlation=3, cutoff=5.0, radial_mlp=(64, 64, 64))
+FAST = STANDARD.resized(hidden_ell=1)
 SMALL = MACEArchitecture("16x0e + 16x1o", max_ell=2, correlation=2, cutoff=5.0, radial_mlp=(32, 32))
 
 
@@ -63,7 +64,7 @@ class MACEFamily(Family):
 
     name = "mace"
     files = "MACE .model files"
-    architectures = {"fast": STANDARD, "standard": STANDARD, "paper": PAPER, "small": SMALL, "tiny": TINY}  # noqa: RUF012
+    architectures = {"fast": FAST, "standard": STANDARD, "paper": PAPER, "small": SMALL, "tiny": TINY}  # noqa: RUF012
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ".model" or _is_pickle_of_mace(path)
