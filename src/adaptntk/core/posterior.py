@@ -18,11 +18,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, all_rows, as_blocks, asked_rows, sum_over_asked
+from adaptntk.core.sketch.counter_hash import stream
+from adaptntk.core.sketch.normals import normal_numbers
 from adaptntk.errors import IndefiniteMatrixError, InputError
 from adaptntk.representation import short_repr
 
 # Wide float32 rows are converted to float64 this many columns at a time.
 _COLUMN_BLOCK = 2**16
+# Random numbers of a draw, apart from those of any sketch with the same seed.
+_PRIOR_STREAM, _NOISE_STREAM = 16, 17
 
 
 @short_repr
@@ -69,6 +73,14 @@ class Posterior:
         matrix = self.covariance_matrix + rows.T @ rows
         return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
 
+    def draw(self, count: int, seed: int) -> Tensor:
+        """Rows ``w ~ N(0, lam C^-1)``, (count, p): ``phi . w`` has the variance U; ``w = sqrt(lam) L^-T z``.
+
+        The first of many draws are those of few. ``O(count p^2)``.
+        """
+        normals = _normals(seed, _PRIOR_STREAM, count, self.factor)
+        return torch.linalg.solve_triangular(self.factor.T, normals.T, upper=True).T * self.lam**0.5
+
 
 @short_repr
 @dataclass(frozen=True)
@@ -108,6 +120,19 @@ class DualPosterior:
         """``y(z) = phi(z) - Phi^T (K + lam I)^-1 k_z``."""
         weights = torch.linalg.solve_triangular(self.factor.T, self.explained(rows).T, upper=True)
         result = rows.to(torch.float64, copy=True)
+        for left, known in zip(result.split(_COLUMN_BLOCK, 1), self.rows.split(_COLUMN_BLOCK, 1), strict=True):
+            left -= weights.T @ known.double()
+        return result
+
+    def draw(self, count: int, seed: int) -> Tensor:
+        """As in primal form, but not the same numbers. Matheron's rule: a draw of the prior without what the rows say.
+
+        ``w = z - Phi^T (K + lam I)^-1 (Phi z + sqrt(lam) eps)``; with n rows ``O(count n (n + p))``.
+        """
+        result = _normals(seed, _PRIOR_STREAM, count, self.rows)
+        noise = _normals(seed, _NOISE_STREAM, count, self.factor)
+        seen = inner_products(self.rows, result) + self.lam**0.5 * noise.T
+        weights = torch.cholesky_solve(seen, self.factor)
         for left, known in zip(result.split(_COLUMN_BLOCK, 1), self.rows.split(_COLUMN_BLOCK, 1), strict=True):
             left -= weights.T @ known.double()
         return result
@@ -208,6 +233,11 @@ def squared_norms(rows: Tensor) -> Tensor:
     for part in rows.split(_COLUMN_BLOCK, 1):
         total += part.double().square().sum(1)
     return total
+
+
+def _normals(seed: int, number: int, count: int, like: Tensor) -> Tensor:
+    """``count`` rows as wide as ``like``, in float64."""
+    return normal_numbers(stream(seed, number), count, 0, like.shape[1], like.device).double()
 
 
 def _checked(rows: Tensor, lam: float) -> Tensor:

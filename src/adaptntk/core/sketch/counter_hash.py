@@ -28,6 +28,11 @@ def hash_number(number: int) -> int:
     return state ^ (state >> 31)
 
 
+def stream(seed: int, number: int) -> int:
+    """The seed of an independent sequence of random bits."""
+    return hash_number(hash_number(seed) + number + 1)
+
+
 def _shift_right(bits: Tensor, count: int) -> Tensor:
     """Logical shift: torch shifts signed integers and would copy the sign bit."""
     return (bits >> count).bitwise_and_(2 ** (64 - count) - 1)

@@ -8,12 +8,12 @@ sketch error that `fit` makes holds for any of them.
 """
 
 import math
-from functools import partial
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from adaptntk.core.sketch.counter_hash import hash_number, random_bits
+from adaptntk.core.sketch.counter_hash import hash_number, random_bits, stream
 from adaptntk.core.sketch.gaussian import Sketch
 
 # Signs are drawn for so many columns at a time.
@@ -32,39 +32,55 @@ class _Scatter:
 
     def __init__(self, width: int, seed: int) -> None:
         self.width, self.seed = width, seed
-        self._signs: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
+        self._held: dict[tuple[int, torch.dtype, torch.device], Tensor] = {}
 
     def apply(self, rows: Tensor, start: int) -> Tensor:
         """Sum of the columns ``start, start + 1, ...``: (n, width), in float64."""
         total = torch.zeros(len(rows), self.width, dtype=torch.float64, device=rows.device)
         # Added up in the rows' precision, and from time to time in double.
         sums = torch.zeros_like(total, dtype=rows.dtype)
-        first, stop = start, start + rows.shape[1]
-        while first < stop:
-            row = (first + self._rotation(first // self.width)) % self.width
-            # Up to the end of the block, of the rows, or of the signs that are drawn together.
-            last = min(stop, first - first % self.width + self.width, first + self.width - row)
-            last = min(last, first - first % _SIGNS + _SIGNS)
-            signs = self._signs_like(rows, first // _SIGNS)[first % _SIGNS :][: last - first]
+        stop = start + rows.shape[1]
+        for first, last, row in self._ranges(start, stop):
+            signs = self._kept_signs(rows, first // _SIGNS)[first % _SIGNS :][: last - first]
             sums[:, row : row + last - first].addcmul_(rows[:, first - start : last - start], signs)
             if last % _SIGNS == 0 or last == stop:
                 total += sums
                 sums.zero_()
-            first = last
         return total
+
+    def add_transpose(self, rows: Tensor, result: Tensor) -> None:
+        """Add to ``result`` (n, P) what rows (n, width) become: each column copies its row, with its sign."""
+        for first, last, row in self._ranges(0, result.shape[1]):
+            if first % _SIGNS == 0:
+                # Not kept: directions are drawn once, while gradients come again and again.
+                signs = self._signs(rows, first // _SIGNS)
+            own = signs[first % _SIGNS :][: last - first]
+            result[:, first:last].addcmul_(rows[:, row : row + last - first], own)
 
     def memory(self, parameters: int) -> int:
         return 8 * parameters
 
-    def _rotation(self, block: int) -> int:
-        return hash_number(self.seed + block) % self.width
+    def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Columns ``first..last`` that go to consecutive rows, and the first of those rows."""
+        first = start
+        while first < stop:
+            row = (first + hash_number(self.seed + first // self.width) % self.width) % self.width
+            # Up to the end of the block, of the rows, or of the signs that are drawn together.
+            last = min(stop, first - first % self.width + self.width, first + self.width - row)
+            last = min(last, first - first % _SIGNS + _SIGNS)
+            yield first, last, row
+            first = last
 
-    def _signs_like(self, rows: Tensor, number: int) -> Tensor:
+    def _kept_signs(self, rows: Tensor, number: int) -> Tensor:
         key = number, rows.dtype, rows.device
-        if key not in self._signs:
-            counter = torch.arange(number * _SIGNS, (number + 1) * _SIGNS, device=rows.device)
-            self._signs[key] = random_bits(self.seed, counter).bitwise_and_(1).mul_(2).sub_(1).to(rows.dtype)
-        return self._signs[key]
+        if key not in self._held:
+            self._held[key] = self._signs(rows, number)
+        return self._held[key]
+
+    def _signs(self, rows: Tensor, number: int) -> Tensor:
+        """Of the columns of one number, in the rows' dtype."""
+        counter = torch.arange(number * _SIGNS, (number + 1) * _SIGNS, device=rows.device)
+        return random_bits(self.seed, counter).bitwise_and_(1).mul_(2).sub_(1).to(rows.dtype)
 
 
 class SparseSignSketch(Sketch):
@@ -75,11 +91,17 @@ class SparseSignSketch(Sketch):
 
     def __init__(self, dim: int = 512, seed: int = 0) -> None:
         super().__init__(dim, seed)
-        self._scatters = [_Scatter(dim, _stream(seed, number)) for number in range(self.nonzeros)]
+        self._scatters = [_Scatter(dim, stream(seed, number)) for number in range(self.nonzeros)]
 
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
         zero = torch.zeros((), device=rows.device)
         return sum((scatter.apply(rows, start) for scatter in self._scatters), start=zero) / math.sqrt(self.nonzeros)
+
+    def transpose(self, rows: Tensor, parameters: int) -> Tensor:
+        result = rows.new_zeros(rows.shape[0], parameters)
+        for scatter in self._scatters:
+            scatter.add_transpose(rows / math.sqrt(self.nonzeros), result)
+        return result
 
     def memory(self, parameters: int) -> int:
         return sum(scatter.memory(parameters) for scatter in self._scatters)
@@ -98,17 +120,29 @@ class SRHTSketch(Sketch):
     def __init__(self, dim: int = 512, seed: int = 0) -> None:
         super().__init__(dim, seed)
         self._order = 2 ** math.ceil(math.log2(_OVERSAMPLING * dim))
-        self._scatter = _Scatter(self._order, _stream(seed, 0))
+        self._scatter = _Scatter(self._order, stream(seed, 0))
 
     def apply(self, rows: Tensor, start: int = 0) -> Tensor:
-        counter = partial(torch.arange, self._order, device=rows.device)
-        signs = random_bits(_stream(self.seed, 1), counter()).bitwise_and_(1).mul_(2).sub_(1)
-        picked = random_bits(_stream(self.seed, 2), counter()).argsort()[: self._dim]
+        signs, picked = self._signs_and_picked(rows.device)
         transformed = hadamard_transform(self._scatter.apply(rows, start) * signs)
         return transformed.index_select(1, picked) / math.sqrt(self._dim)
 
+    def transpose(self, rows: Tensor, parameters: int) -> Tensor:
+        """``C^T D H R^T``, as H is symmetric."""
+        signs, picked = self._signs_and_picked(rows.device)
+        spread = rows.new_zeros(rows.shape[0], self._order)
+        spread[:, picked] = rows / math.sqrt(self._dim)
+        result = rows.new_zeros(rows.shape[0], parameters)
+        self._scatter.add_transpose(hadamard_transform(spread) * signs, result)
+        return result
+
     def memory(self, parameters: int) -> int:
         return self._scatter.memory(parameters)
+
+    def _signs_and_picked(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The diagonal of D, and the rows of H that R picks."""
+        bits = [random_bits(stream(self.seed, n), torch.arange(self._order, device=device)) for n in (1, 2)]
+        return bits[0].bitwise_and_(1).mul_(2).sub_(1), bits[1].argsort()[: self._dim]
 
 
 def hadamard_transform(rows: Tensor) -> Tensor:
@@ -120,8 +154,3 @@ def hadamard_transform(rows: Tensor) -> Tensor:
         rows = torch.stack((pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]), dim=2)
         half *= 2
     return rows.view(len(rows), length)
-
-
-def _stream(seed: int, number: int) -> int:
-    """The seed of an independent sequence of random bits."""
-    return hash_number(hash_number(seed) + number + 1)
