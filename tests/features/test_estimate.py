@@ -4,7 +4,7 @@ import pytest
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.errors import InputError
-from adaptntk.features import energy_gradients
+from adaptntk.features import streaming
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.estimate import Estimate
 from adaptntk.memory import DEFAULT_BUDGET
@@ -26,6 +26,23 @@ def test_it_is_about_right(tiny, ethanol_frames):
     assert "140 structures x 788 parameters" in str(estimate)
 
 
+def test_force_rows_are_counted(tiny, ethanol_frames):
+    """2 K + 1 gradients of a training structure, and K more rows to keep."""
+    feature_map, taught = EnergyGradients(GaussianSketch(64), force_rows=8), ethanol_frames[:100]
+    estimates = [feature_map.estimate(tiny, ethanol_frames, DEFAULT_BUDGET, taught=some) for some in ((), taught)]
+    assert [estimate.further for estimate in estimates] == [0, 800]
+    assert estimates[1].memory - estimates[0].memory == 800 * 64 * 8 + (256 - 140) * 788 * 8
+    assert "140 structures x 788 parameters, with 800 force rows: about" in str(estimates[1])
+
+    def dearer() -> bool:
+        none, some = (feature_map.estimate(tiny, ethanol_frames, DEFAULT_BUDGET, taught=t) for t in ((), taught))
+        return 4 < some.seconds / none.seconds < 36  # (140 + 2 * 8 * 100) / 140 = 12.4, without the projection
+
+    assert any(dearer() for _ in range(5))
+    with pytest.raises(InputError, match="learn fewer force rows"):
+        feature_map.estimate(tiny, ethanol_frames, 2**20, taught=ethanol_frames * 5).check(2**20)
+
+
 def test_exact_features_that_do_not_fit_are_refused(tiny, ethanol_frames):
     estimate = EnergyGradients(NoSketch()).estimate(tiny, ethanol_frames, 10_000)
     with pytest.raises(InputError, match="raise --memory, or use --sketch gaussian"):
@@ -44,7 +61,7 @@ def test_sketched_features_that_do_not_fit_belong_into_a_store(tiny, ethanol_fra
 @pytest.mark.parametrize("parameters", [10**4, 724_240, 4_700_000, 9_000_000])
 def test_any_sketched_model_fits_the_budget(tiny, ethanol_frames, monkeypatch, parameters, gibibytes):
     """Foundation-size models must not be refused: the sketch is then drawn again instead of kept."""
-    monkeypatch.setattr(energy_gradients, "parameter_count", lambda potential: parameters)
+    monkeypatch.setattr(streaming, "parameter_count", lambda potential: parameters)
     budget = gibibytes * 2**30
     feature_map = EnergyGradients(GaussianSketch(512, memory_budget=budget // 2))
     estimate = feature_map.estimate(tiny, ethanol_frames * 10, budget)

@@ -1,29 +1,29 @@
 """The paper's features: the gradient of the energy over all parameters, projected by a sketch. One row per structure.
 
-Streamed: structures x parameters numbers never exist at once, unless full gradients are asked for.
+Beyond it, if wanted, rows of the forces of labelled structures.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from ase import Atoms
 from torch import Tensor
 
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import Structures, structure_sizes
+from adaptntk.errors import InputError
+from adaptntk.features.displacements import displaced, step
 from adaptntk.features.estimate import Estimate, seconds_of
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
+from adaptntk.features.streaming import Differentiate, Streaming, Task
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions, SinglePoint, parameter_count
-from adaptntk.progress import Progress, silent
+from adaptntk.progress import Progress, counted, silent
 
 _DRAWN_AGAIN = "the sketch is too large to keep and is drawn again and again: --sketch srht needs no such time"
-# More structures at a time are no faster.
-_LARGEST_BATCH = 32
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,18 @@ class EnergyGradients(FeatureMap):
     Args:
         sketch: the projection; `NoSketch()` keeps the full gradient, in the model's precision.
         normalise: which power k of the number of atoms; see `NORMALISATIONS`.
+        force_rows: K, how many random directions of the forces are learnt from a label (`further`).
     """
 
     sketch: Sketch = field(default_factory=GaussianSketch)
     normalise: str = "none"
+    force_rows: int = 0
     name: ClassVar[str] = "energy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.force_rows < 0:
+            raise InputError(f"the number of force rows must not be negative, but is {self.force_rows}")
 
     @property
     def sketched(self) -> bool:
@@ -54,11 +61,6 @@ class EnergyGradients(FeatureMap):
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,
     ) -> Tensor:
-        """Gradients of batches of structures of like size, collected up to a part of the budget, projected together.
-
-        A product with many rows runs at the speed of the processor instead of its memory, and a sketch that is too
-        large to keep is drawn once per collection. Sketched rows are float64.
-        """
         return self._extract(potential, structures, memory_budget, progress, lambda _, g: potential.energy_gradients(g))
 
     def extract_and_predict(
@@ -89,122 +91,109 @@ class EnergyGradients(FeatureMap):
         structures: Structures,
         memory_budget: int,
         progress: Progress,
-        differentiate: Callable[[list[int], list[Any]], Tensor],
+        differentiate: Differentiate,
     ) -> Tensor:
-        count, device, dtype = len(structures), potential.device, potential.dtype
-        row_dtype = torch.float64 if self.sketched else dtype
-        rows = torch.empty(count, self.width(potential), dtype=row_dtype, device=device)
-        chunk = self._chunk_size(potential, memory_budget)
-        collected = torch.empty(min(chunk, count), parameter_count(potential), dtype=dtype, device=device)
-        scales = size_powers(structures, NORMALISATIONS[self.normalise])
-        waiting: list[int] = []
+        tasks = self._energy_tasks(potential, structures, progress)
+        return Streaming(potential, self.sketch, memory_budget).rows(len(structures), tasks, differentiate)[:, None]
 
-        def project() -> None:
-            rows[torch.tensor(waiting, device=device)] = self.sketch.apply(collected[: len(waiting)])
-            waiting.clear()
+    def further(
+        self,
+        potential: Potential,
+        structures: Structures,
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> Tensor:
+        """``S d(v.F)/dtheta / sqrt(3 N K)`` beside energy rows per atom, of K random directions v of all atoms."""
+        if not self.force_rows:
+            return super().further(potential, structures)
+        count = len(structures) * self.force_rows
+        tasks = self._force_tasks(potential, structures, progress)
+        streaming = Streaming(potential, self.sketch, memory_budget)
+        rows = streaming.rows(count, tasks, lambda _, graphs: potential.energy_gradients(graphs))
+        return rows.view(len(structures), self.force_rows, rows.shape[1])
 
-        for batch in _batches(potential, structures, chunk, memory_budget, progress):
-            if len(waiting) + len(batch) > chunk:
-                project()
-            indices, graphs = (list(part) for part in zip(*batch, strict=True))
-            scale = torch.tensor(scales[indices], dtype=dtype, device=device)
-            place = collected[len(waiting) : len(waiting) + len(batch)]
-            torch.div(differentiate(indices, graphs), scale[:, None], out=place)
-            waiting += indices
-        if waiting:
-            project()
-        return rows[:, None]
+    def _energy_tasks(self, potential: Potential, structures: Structures, progress: Progress) -> Iterator[Task]:
+        divisors = size_powers(structures, NORMALISATIONS[self.normalise])
+        for index in progress(_by_size(structures), "energy gradients", len(structures)):
+            yield Task(index, (potential.graph(structures[index]),), float(divisors[index]))
+
+    def _force_tasks(self, potential: Potential, structures: Structures, progress: Progress) -> Iterator[Task]:
+        # 1 / sqrt(3 N K), times N^(1 - k) as the energy per atom: a force component and that energy count alike.
+        rows, power = self.force_rows, NORMALISATIONS[self.normalise] - 0.5
+        divisors = 2 * step(potential.dtype) * np.sqrt(3 * rows) * size_powers(structures, power)
+        for index in progress(_by_size(structures), "force rows", len(structures)):
+            pairs = displaced(structures[index], rows, potential.dtype)
+            for row, pair in enumerate(pairs, index * rows):
+                yield Task(row, tuple(map(potential.graph, pair)), float(divisors[index]))
 
     def unsketched(self) -> "EnergyGradients | None":
         """The same without a projection; None if there is none."""
-        return EnergyGradients(NoSketch(), self.normalise) if self.sketched else None
+        return replace(self, sketch=NoSketch()) if self.sketched else None
 
     def project(self, full: Tensor) -> Tensor:
-        """Blocks of this map from those of the `unsketched` one."""
-        return self.sketch.apply(full[:, 0])[:, None]
+        """Blocks of this map from those of the `unsketched` one; further rows as well."""
+        return self.sketch.apply(full.flatten(0, 1)).unflatten(0, full.shape[:2])
 
     def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
         point = potential.single_point(atoms, gradient=True)
         assert point.gradient is not None
         return point, self.sketch.apply(point.gradient / float(len(atoms)) ** NORMALISATIONS[self.normalise])
 
-    def estimate(self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True) -> Estimate:
+    def estimate(
+        self,
+        potential: Potential,
+        structures: Structures,
+        memory_budget: int,
+        kept: bool = True,
+        taught: Structures = (),
+    ) -> Estimate:
         """Time a few gradients and one multiplication, and add up what will be held in memory."""
-        parameters = parameter_count(potential)
         sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), 8)).astype(int)]
         potential.energy_gradients([potential.graph(sample[0])])  # the first call pays for set-up
+        streaming, further = Streaming(potential, self.sketch, memory_budget), len(taught) * self.force_rows
+        parameters, collection = streaming.parameters, min(streaming.collection, max(len(structures), further))
 
         def differentiate() -> None:
-            for batch in _batches(potential, sample, len(sample), memory_budget, silent):
-                potential.energy_gradients([graph for _, graph in batch])
+            for batch in streaming.batches(self._energy_tasks(potential, sample, silent)):
+                potential.energy_gradients([task.graphs[0] for task in batch])
 
         seconds = seconds_of(differentiate, potential.device) / int(structure_sizes(sample).sum())
-        seconds *= int(structure_sizes(structures).sum())
-        chunk = min(self._chunk_size(potential, memory_budget), len(structures))
-        row = parameters * potential.dtype.itemsize
-        memory = chunk * row + self.sketch.memory(parameters)
-        memory += (len(structures) if kept else chunk) * (8 * self.width(potential) if self.sketched else row)
-        advice = "raise --memory"
+        # A force row is made of two gradients.
+        seconds *= int(structure_sizes(structures).sum()) + 2 * self.force_rows * int(structure_sizes(taught).sum())
+        held = (len(structures) if kept else min(collection, len(structures))) + further
+        memory = collection * streaming.gradient_bytes + self.sketch.memory(parameters) + held * streaming.row_bytes
+        advice = "raise --memory" + (", or learn fewer force rows" if further else "")
         if self.sketched:
-            seconds += self._projection_seconds(potential, chunk, -(-len(structures) // chunk))
+            collections = -(-len(structures) // collection) - (-further // collection)
+            seconds += streaming.projection_seconds(collection, collections)
             advice += ", or keep the features on disk with --store" if kept else ""
         else:
             advice += ", or use --sketch gaussian"
         remark = None if self.sketch.fits(parameters) else _DRAWN_AGAIN
-        return Estimate(len(structures), parameters, seconds, memory, advice, remark)
+        return Estimate(len(structures), parameters, seconds, memory, advice, remark, further)
 
     def spec(self, potential: Potential) -> dict[str, Any]:
         sketch = self.sketch.spec(parameter_count(potential))
-        return {"map": self.name, "normalise": self.normalise, "sketch": sketch}
+        further = {"force_rows": self.force_rows} if self.force_rows else {}
+        return {"map": self.name, "normalise": self.normalise, "sketch": sketch, **further}
+
+    def identity(self, potential: Potential) -> dict[str, Any]:
+        return replace(self, force_rows=0).spec(potential)
 
     def summary(self, potential: Potential) -> str:
+        further = f", with {counted(self.force_rows, 'force row')} of each label" if self.force_rows else ""
         if not self.sketched:
-            return "full"
+            return f"full{further}"
         remark = "" if self.sketch.kind == "gaussian" else f" by {self.sketch.kind} (the theorem is for gaussian)"
-        return f"sketched to {self.width(potential)}{remark}"
+        return f"sketched to {self.width(potential)}{remark}{further}"
 
     @classmethod
     def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> "EnergyGradients":
         sketch = spec["sketch"]
-        return cls(make_sketch(sketch["kind"], sketch["dim"], sketch["seed"], memory_budget // 2), spec["normalise"])
-
-    def _chunk_size(self, potential: Potential, memory_budget: int) -> int:
-        """How many gradients, at most 256, are collected before they are projected, in an eighth of the budget.
-
-        In half of it when the sketch is too large to be kept, since it is then drawn anew for each collection.
-        """
-        parameters = parameter_count(potential)
-        share = memory_budget // (8 if self.sketch.fits(parameters) else 2)
-        return int(np.clip(share // (parameters * potential.dtype.itemsize), 1, 256))
-
-    def _projection_seconds(self, potential: Potential, chunk: int, chunks: int) -> float:
-        """Time to project so many collections: the first time S is drawn, later only if it could not be kept."""
-        parameters = parameter_count(potential)
-        # Structured sketches have costs that do not grow with the columns: a probe must be wide to show the others.
-        columns = min(parameters, 4096 if self.sketch.kind == "gaussian" else 2**18)
-        # A sketch of its own: the probe's blocks are of no use to the work itself.
-        trial = make_sketch(self.sketch.kind, self.width(potential), self.sketch.seed)
-        probe = torch.zeros(chunk, columns, dtype=potential.dtype, device=potential.device)
-        first, again = (seconds_of(lambda: trial.apply(probe), potential.device) for _ in range(2))
-        later = again if self.sketch.fits(parameters) else first
-        return (first + later * (chunks - 1)) * parameters / columns
+        made = make_sketch(sketch["kind"], sketch["dim"], sketch["seed"], memory_budget // 2)
+        return cls(made, spec["normalise"], spec.get("force_rows", 0))
 
 
-def _batches(
-    potential: Potential, structures: Structures, most: int, memory_budget: int, progress: Progress
-) -> Iterator[list[tuple[int, Any]]]:
-    """(index, graph) of structures to be differentiated together: of like size, so that little is padded."""
-    order = np.argsort(structure_sizes(structures), kind="stable").tolist()
-    batch: list[tuple[int, Any]] = []
-    largest = 0
-    for index in progress(order, "energy gradients", len(order)):
-        graph = potential.graph(structures[index])
-        needed = potential.gradient_memory(graph)
-        # All are padded to the largest of them.
-        largest = max(largest, needed)
-        if batch and ((len(batch) + 1) * largest > memory_budget // 8 or len(batch) == min(most, _LARGEST_BATCH)):
-            yield batch
-            batch, largest = [], needed
-        batch.append((index, graph))
-    if batch:
-        yield batch
+def _by_size(structures: Structures) -> list[int]:
+    """Structures that are differentiated together are of like size, so that little is padded."""
+    return np.argsort(structure_sizes(structures), kind="stable").tolist()

@@ -8,12 +8,15 @@ import torch
 
 from adaptntk.errors import InputError
 from adaptntk.memory import GIBIBYTE, size_of
-from adaptntk.progress import duration
+from adaptntk.progress import counted, duration
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What extracting features will take; ``advice`` needs less memory, ``remark`` is what else is worth knowing."""
+    """What extracting features will take; ``advice`` needs less memory, ``remark`` is what else is worth knowing.
+
+    ``further`` rows are made beyond those of the structures.
+    """
 
     structures: int
     parameters: int
@@ -21,10 +24,12 @@ class Estimate:
     memory: int
     advice: str
     remark: str | None = None
+    further: int = 0
 
     def __str__(self) -> str:
         size = f"{self.structures:,} structures x {self.parameters:,} parameters"
-        return f"{size}: about {duration(self.seconds)}, {size_of(self.memory)}"
+        more = f", with {counted(self.further, 'force row')}" if self.further else ""
+        return f"{size}{more}: about {duration(self.seconds)}, {size_of(self.memory)}"
 
     def check(self, memory_budget: int) -> None:
         """Refuse work that needs more memory than allowed, before it starts."""

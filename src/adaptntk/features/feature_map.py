@@ -76,6 +76,16 @@ class FeatureMap(ABC):
     ) -> Tensor:
         """Blocks of the structures: (structures, rows, width)."""
 
+    def further(
+        self,
+        potential: Potential,
+        structures: Structures,
+        memory_budget: int = DEFAULT_BUDGET,
+        progress: Progress = silent,
+    ) -> Tensor:
+        """Rows that labels teach beyond the blocks, and nobody asks about: (structures, K, width); here none."""
+        return torch.empty(len(structures), 0, self.width(potential), dtype=torch.float64, device=potential.device)
+
     @abstractmethod
     def observe(self, potential: Potential, atoms: Atoms) -> tuple[SinglePoint, Tensor]:
         """What the potential says of one structure, and its block, in one pass where that is possible."""
@@ -83,6 +93,10 @@ class FeatureMap(ABC):
     @abstractmethod
     def spec(self, potential: Potential) -> dict[str, Any]:
         """What must be written down to build the same map again, with its name under ``map``."""
+
+    def identity(self, potential: Potential) -> dict[str, Any]:
+        """What the blocks depend on: all of the `spec`, but for what is about further rows only."""
+        return self.spec(potential)
 
     @abstractmethod
     def summary(self, potential: Potential) -> str:
@@ -114,9 +128,17 @@ class FeatureMap(ABC):
         return full
 
     def estimate(
-        self, potential: Potential, structures: Structures, memory_budget: int, kept: bool = True
+        self,
+        potential: Potential,
+        structures: Structures,
+        memory_budget: int,
+        kept: bool = True,
+        taught: Structures = (),
     ) -> Estimate | None:
-        """What `extract` will take, if it is worth telling; ``kept``: all blocks are held at once."""
+        """What `extract` will take, and `further` of those ``taught``, if it is worth telling.
+
+        ``kept``: all blocks are held at once, as further rows always are.
+        """
         return None
 
     def announce(
@@ -127,14 +149,16 @@ class FeatureMap(ABC):
         kept: bool = True,
         beside: int = 0,
         standing_for: int | None = None,
+        taught: Structures = (),
     ) -> None:
         """Say what the features will cost, and refuse what does not fit.
 
         Args:
             beside: bytes held for other ends.
             standing_for: how many structures there are, if these are only some of them.
+            taught: structures whose `further` rows are wanted too.
         """
-        estimate = self.estimate(potential, structures, memory_budget, kept)
+        estimate = self.estimate(potential, structures, memory_budget, kept, taught)
         if estimate is not None:
             count = standing_for or len(structures)
             seconds = estimate.seconds * count / len(structures)
