@@ -4,9 +4,11 @@ from hypothesis import given, settings, strategies as st
 
 from adaptntk.core.blocks import TensorBlocks, join
 from adaptntk.core.posterior import (
+    WIDEST_PRIMAL,
     DualPosterior,
     Posterior,
     RidgePath,
+    as_primal,
     fit_posterior,
     principal_plane,
     sequential_variances,
@@ -117,10 +119,32 @@ def test_relative_ridge_is_the_mean_squared_norm(features):
     assert RidgePath(train).lam(0.1) == pytest.approx(0.1 * float((train.T @ train).trace()) / len(train))
 
 
-def test_the_smaller_form_is_chosen():
-    narrow, wide = torch.randn(10, 64, dtype=torch.float64), torch.randn(10, 5000, dtype=torch.float64)
-    assert isinstance(fit_posterior(narrow, 1.0), Posterior)
-    assert isinstance(fit_posterior(wide, 1.0), DualPosterior)
+def test_the_cheaper_form_is_chosen():
+    rows = torch.ones(32, 64, dtype=torch.float64)
+    assert isinstance(fit_posterior(rows, 1.0), Posterior)
+    assert isinstance(fit_posterior(rows[:31], 1.0), DualPosterior)
+    assert isinstance(fit_posterior(rows[:8].view(2, 4, 64), 1.0, rows[:24]), Posterior)
+    assert isinstance(fit_posterior(rows[:8].view(2, 4, 64), 1.0, rows[:23]), DualPosterior)
+    assert isinstance(fit_posterior(torch.ones(10, 5000), 1.0), DualPosterior)
+
+
+def test_the_same_in_primal_form(features):
+    train, queries, lam = features
+    for dual in (DualPosterior.fit(train, lam), DualPosterior.fit(train, lam, queries[:5]).condition(queries[5:7])):
+        assert torch.allclose(as_primal(dual).variance(queries), dual.variance(queries), rtol=1e-9)
+    primal = Posterior.fit(train, lam)
+    assert as_primal(primal) is primal
+    assert as_primal(DualPosterior.fit(torch.ones(2, WIDEST_PRIMAL + 1), lam)) is None
+
+
+def test_a_score_is_never_lost_to_rounding(features):
+    """Of a training row with a ridge far below rounding, the difference of the dual form is nothing but noise."""
+    train, _, _ = features
+    rows = 1e3 * train[:20]
+    scores = DualPosterior.fit(rows, 1e-14).variance(rows)
+    assert (scores > 0).all()
+    assert (scores < 1e-8).all()
+    assert (RidgePath(rows).variances(rows, [1e-14]) > 0).all()
 
 
 def test_float32_rows_are_handled_in_float64(features):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptntk.core.posterior import principal_plane
+from adaptntk.core.posterior import as_primal, principal_plane
 from adaptntk.core.selection.problem import Constraints
 from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.uncertainty.feature_model import FeatureModel
@@ -33,7 +33,7 @@ def test_the_map_is_the_plane_of_the_posterior(fitted, parts):
     candidates = fitted.candidates(parts["pool"])
     shown = np.array([3, 1, 20, 7])
     rows = fitted.features.extract(fitted.potential, parts["pool"]).tensor[torch.as_tensor(shown), 0]
-    expected = principal_plane(fitted.features.posterior.whiten(rows))
+    expected = principal_plane(as_primal(fitted.features.posterior).whiten(rows))
     # Up to the sign of each axis.
     assert np.allclose(
         np.abs(candidates.map_of(shown)), np.abs(expected), rtol=1e-3, atol=1e-3 * np.abs(expected).max()

@@ -3,14 +3,19 @@
 With training rows ``Phi`` (n x p), ``F = Phi^T Phi`` and ``C = F + lam I``, the score of a query row is the
 paper's Eq. 5, ``U(x) = lam phi^T C^-1 phi``; of a structure with several rows, it is the sum over those asked about.
 Woodbury's identity gives the same number in the n-dimensional dual form, ``U(x) = k(x,x) - k_x^T (K + lam I)^-1 k_x``
-with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the first form, `DualPosterior` the second, for rows wider than there
-are training structures.
+with ``K = Phi Phi^T`` (Eq. 1). `Posterior` holds the first form, `DualPosterior` the second, for rows that are much
+wider than there are of them.
 
-Both separate one costly factorisation, in float64 (in float32 it fails for small ``lam``), from cheap queries, and both
-are values: conditioning on new rows returns a new object.
+Rows that labels teach beyond the blocks of the structures, those of forces, come as one matrix, ``further`` (m x p):
+nobody asks which structure one of them belongs to. ``F`` is all that matters of them (see `compressed`), so n below is
+the number of rows of both kinds.
+
+Both forms separate one costly factorisation, in float64 (in float32 it fails for small ``lam``), from cheap queries,
+and both are values: conditioning on new rows returns a new object.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,13 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, all_rows, as_blocks, asked_rows, sum_over_asked
+from adaptntk.core.rows import gram, inner_products, squared_norms, stacked_products, subtract_combinations
 from adaptntk.core.sketch.counter_hash import stream
 from adaptntk.core.sketch.normals import normal_numbers
 from adaptntk.errors import IndefiniteMatrixError, InputError
 from adaptntk.representation import short_repr
 
-# Wide float32 rows are converted to float64 this many columns at a time.
-_COLUMN_BLOCK = 2**16
+# A matrix of 0.5 GB; only full gradients are wider.
+WIDEST_PRIMAL = 8192
 # Random numbers of a draw, apart from those of any sketch with the same seed.
 _PRIOR_STREAM, _NOISE_STREAM = 16, 17
 
@@ -32,17 +38,19 @@ _PRIOR_STREAM, _NOISE_STREAM = 16, 17
 @short_repr
 @dataclass(frozen=True)
 class Posterior:
-    """Primal form: ``C = F + lam I`` and its Cholesky factor, p x p."""
+    """Primal form: ``C = F + lam I`` and its Cholesky factor, p x p.
+
+    To fit takes ``n p^2 + p^3/3`` operations, a query ``p^2``.
+    """
 
     covariance_matrix: Tensor
     factor: Tensor
     lam: float
 
     @classmethod
-    def fit(cls, features: Tensor | Blocks, lam: float) -> "Posterior":
-        """Factorise ``F + lam I`` over all rows of the training structures."""
-        rows = _checked(all_rows(features), lam).double()
-        matrix = rows.T @ rows
+    def fit(cls, features: Tensor | Blocks, lam: float, further: Tensor | None = None) -> "Posterior":
+        """Factorise ``F + lam I`` over all rows of the training structures, and the further ones."""
+        matrix = gram(_parts(features, further, lam))
         matrix.diagonal().add_(lam)
         return cls(matrix, _cholesky(matrix, lam), lam)
 
@@ -64,14 +72,17 @@ class Posterior:
         whitened = self.whiten(rows).T
         return torch.linalg.solve_triangular(self.factor.T, whitened, upper=True).T * self.lam**0.5
 
-    def condition(self, features: Tensor | Blocks) -> "Posterior":
+    def condition(self, features: Tensor | Blocks, further: Tensor | None = None) -> "Posterior":
         """After all these rows joined the training set; no labels are needed. Eq. 6-8: ``C`` gains ``rows^T rows``.
 
-        Refactorised rather than updated: nothing accumulates.
+        Refactorised rather than updated, ``O(p^3)``: nothing accumulates.
         """
-        rows = _checked(all_rows(features), self.lam).double()
-        matrix = self.covariance_matrix + rows.T @ rows
+        matrix = gram(_parts(features, further, self.lam)).add_(self.covariance_matrix)
         return Posterior(matrix, _cholesky(matrix, self.lam), self.lam)
+
+    def effective_dimension(self) -> float:
+        """``d_lam = tr[F C^-1] = p - lam tr C^-1``, from the factor: ``2 p^3/3`` operations."""
+        return _effective_dimension(self.factor, self.lam)
 
     def draw(self, count: int, seed: int) -> Tensor:
         """Rows ``w ~ N(0, lam C^-1)``, (count, p): ``phi . w`` has the variance U; ``w = sqrt(lam) L^-T z``.
@@ -85,56 +96,73 @@ class Posterior:
 @short_repr
 @dataclass(frozen=True)
 class DualPosterior:
-    """Dual form: the training rows themselves and the Cholesky factor of ``K + lam I``, n x n; see `Posterior`."""
+    """Dual form: the training rows themselves and the Cholesky factor of ``K + lam I``, n x n; see `Posterior`.
 
-    rows: Tensor
+    To fit takes ``2 n^2 p + n^3/3`` operations, a query ``2 n p + n^2``. Rows are kept as they come, in ``parts``.
+    """
+
+    parts: tuple[Tensor, ...]
     factor: Tensor
     lam: float
 
     @classmethod
-    def fit(cls, features: Tensor | Blocks, lam: float) -> "DualPosterior":
-        """Factorise ``K + lam I`` over all rows of the training structures, however wide."""
-        rows = _checked(all_rows(features), lam)
-        matrix = inner_products(rows, rows)
+    def fit(cls, features: Tensor | Blocks, lam: float, further: Tensor | None = None) -> "DualPosterior":
+        """Factorise ``K + lam I`` over all rows of the training structures, and the further ones, however wide."""
+        parts = _parts(features, further, lam)
+        matrix = torch.cat([stacked_products(parts, part) for part in parts], dim=1)
         matrix.diagonal().add_(lam)
-        return cls(rows, _cholesky(matrix, lam), lam)
+        return cls(parts, _cholesky(matrix, lam), lam)
 
     def explained(self, queries: Tensor) -> Tensor:
         """Rows ``v(x) = L^-1 k_x``: what the training rows explain, ``U(x, z) = k(x, z) - v(x) . v(z)``."""
-        cross = inner_products(self.rows, _checked(queries, self.lam))
+        cross = stacked_products(self.parts, _checked(queries, self.lam))
         return torch.linalg.solve_triangular(self.factor, cross, upper=False).T
 
     def variance(self, queries: Tensor | Blocks) -> Tensor:
+        # U >= lam k / (tr F + lam): where the difference is nothing but rounding, it may be below, even negative.
+        least = self.lam / float(torch.linalg.vector_norm(self.factor)) ** 2
+
         def of_rows(rows: Tensor) -> Tensor:
-            return squared_norms(rows) - self.explained(rows).square().sum(1)
+            prior = squared_norms(rows)
+            return torch.maximum(prior - self.explained(rows).square().sum(1), least * prior)
 
         return sum_over_asked(as_blocks(queries), of_rows)
 
     def covariance(self, a: Tensor, b: Tensor) -> Tensor:
         return inner_products(a, b) - self.explained(a) @ self.explained(b).T
 
-    def condition(self, features: Tensor | Blocks) -> "DualPosterior":
-        return DualPosterior.fit(torch.cat([self.rows, all_rows(features).to(self.rows.dtype)]), self.lam)
+    def condition(self, features: Tensor | Blocks, further: Tensor | None = None) -> "DualPosterior":
+        """The factor of the rows so far is the beginning of the new one; b rows take ``2 n b p + n^2 b`` operations."""
+        parts = _parts(features, further, self.lam)
+        known = torch.cat([self.explained(part) for part in parts])
+        own = torch.cat([stacked_products(parts, part) for part in parts], dim=1).addmm_(known, known.T, alpha=-1)
+        own.diagonal().add_(self.lam)
+        count = len(self.factor)
+        factor = own.new_zeros(count + len(own), count + len(own))
+        factor[:count, :count], factor[count:, :count] = self.factor, known
+        factor[count:, count:] = _cholesky(own, self.lam)
+        return DualPosterior(self.parts + parts, factor, self.lam)
 
     def representers(self, rows: Tensor) -> Tensor:
         """``y(z) = phi(z) - Phi^T (K + lam I)^-1 k_z``."""
         weights = torch.linalg.solve_triangular(self.factor.T, self.explained(rows).T, upper=True)
         result = rows.to(torch.float64, copy=True)
-        for left, known in zip(result.split(_COLUMN_BLOCK, 1), self.rows.split(_COLUMN_BLOCK, 1), strict=True):
-            left -= weights.T @ known.double()
+        subtract_combinations(result, self.parts, weights)
         return result
+
+    def effective_dimension(self) -> float:
+        """``d_lam = tr[K (K + lam I)^-1] = n - lam tr (K + lam I)^-1``: ``2 n^3/3`` operations."""
+        return _effective_dimension(self.factor, self.lam)
 
     def draw(self, count: int, seed: int) -> Tensor:
         """As in primal form, but not the same numbers. Matheron's rule: a draw of the prior without what the rows say.
 
-        ``w = z - Phi^T (K + lam I)^-1 (Phi z + sqrt(lam) eps)``; with n rows ``O(count n (n + p))``.
+        ``w = z - Phi^T (K + lam I)^-1 (Phi z + sqrt(lam) eps)``; ``O(count n (n + p))``.
         """
-        result = _normals(seed, _PRIOR_STREAM, count, self.rows)
+        result = _normals(seed, _PRIOR_STREAM, count, self.parts[0])
         noise = _normals(seed, _NOISE_STREAM, count, self.factor)
-        seen = inner_products(self.rows, result) + self.lam**0.5 * noise.T
-        weights = torch.cholesky_solve(seen, self.factor)
-        for left, known in zip(result.split(_COLUMN_BLOCK, 1), self.rows.split(_COLUMN_BLOCK, 1), strict=True):
-            left -= weights.T @ known.double()
+        seen = stacked_products(self.parts, result).add_(noise.T, alpha=self.lam**0.5)
+        subtract_combinations(result, self.parts, torch.cholesky_solve(seen, self.factor))
         return result
 
 
@@ -146,17 +174,29 @@ class RidgePath:
 
     With ``F = V diag(s) V^T`` the score is ``U = lam sum_j (v_j . phi)^2 / (s_j + lam)``; in dual form, with
     ``K = V diag(s) V^T``, it is ``U = k(x,x) - sum_j (v_j . k_x)^2 / (s_j + lam)``. The smaller of the two
-    matrices is decomposed.
+    matrices is decomposed, when it is needed: that takes as long as ten to twenty factorisations.
     """
 
-    def __init__(self, features: Tensor | Blocks) -> None:
+    def __init__(self, features: Tensor | Blocks, further: Tensor | None = None) -> None:
         self.structures = len(features)
-        self.rows = rows = _checked(all_rows(features), 1.0)
-        self.dual = rows.shape[0] < rows.shape[1]
-        matrix = inner_products(rows, rows) if self.dual else rows.double().T @ rows.double()
-        eigenvalues, self.vectors = torch.linalg.eigh(matrix)
-        self.eigenvalues = eigenvalues.clamp_min(0.0)
-        self.mean_squared_norm = float(squared_norms(rows).sum() / self.structures)
+        self.parts = _parts(features, further, 1.0)
+        self.width = self.parts[0].shape[1]
+        self.dual = sum(len(part) for part in self.parts) < self.width
+        self.mean_squared_norm = sum(float(squared_norms(part).sum()) for part in self.parts) / self.structures
+        self._fitted: FeaturePosterior | None = None
+
+    @property
+    def directions(self) -> int:
+        """How many rows there are; of the further ones no more than could be told apart, so compression is not seen."""
+        return len(self.parts[0]) + sum(min(len(part), self.width) for part in self.parts[1:])
+
+    @cached_property
+    def spectrum(self) -> tuple[Tensor, Tensor]:
+        """The eigenvalues s and the eigenvectors V, in columns."""
+        parts, self._fitted = self.parts, None  # no longer worth its memory
+        matrix = torch.cat([stacked_products(parts, part) for part in parts], dim=1) if self.dual else gram(parts)
+        eigenvalues, vectors = torch.linalg.eigh(matrix)
+        return eigenvalues.clamp_min(0.0), vectors
 
     def lam(self, alpha: float) -> float:
         """``lam = alpha tr(F)/n``: relative to the mean squared norm of a training structure's rows."""
@@ -164,26 +204,58 @@ class RidgePath:
 
     def effective_dimension(self, lam: float) -> float:
         """``d_lam = tr[K (K + lam I)^-1]``: how many directions the training data determine."""
-        return float((self.eigenvalues / (self.eigenvalues + lam)).sum())
+        eigenvalues, _ = self.spectrum
+        return float((eigenvalues / (eigenvalues + lam)).sum())
+
+    def posterior(self, lam: float) -> FeaturePosterior:
+        """That of `fit_posterior`; the latest is kept, so who wants both its dimension and itself pays once."""
+        if self._fitted is None or self._fitted.lam != lam:
+            self._fitted = fit_posterior(self.parts[0], lam, self.parts[1] if len(self.parts) > 1 else None)
+        return self._fitted
 
     def variances(self, queries: Tensor | Blocks, lams: list[float]) -> Tensor:
         """One row of scores per value of ``lam``."""
         blocks = as_blocks(queries)
         rows = _checked(asked_rows(blocks[:], blocks.asked), min(lams))
+        eigenvalues, vectors = self.spectrum
         if self.dual:
-            loadings = (self.vectors.T @ inner_products(self.rows, rows)).square()
-            prior = squared_norms(rows)
-            scores = torch.stack([prior - (loadings.T / (self.eigenvalues + lam)).sum(1) for lam in lams])
+            loadings = (vectors.T @ stacked_products(self.parts, rows)).square()
+            prior, most = squared_norms(rows), eigenvalues[-1]
+            # No less than U can be, see `DualPosterior.variance`.
+            scores = torch.stack(
+                [
+                    torch.maximum(prior - (loadings.T / (eigenvalues + lam)).sum(1), prior * (lam / (most + lam)))
+                    for lam in lams
+                ]
+            )
         else:
-            loadings = (rows.double() @ self.vectors).square()
-            scores = torch.stack([lam * (loadings / (self.eigenvalues + lam)).sum(1) for lam in lams])
+            loadings = (rows.double() @ vectors).square()
+            scores = torch.stack([lam * (loadings / (eigenvalues + lam)).sum(1) for lam in lams])
         return scores.view(len(lams), len(blocks), blocks.asked).sum(2)
 
 
-def fit_posterior(features: Tensor | Blocks, lam: float) -> FeaturePosterior:
-    """The form whose matrix is smaller: primal for sketched rows, dual for full gradients."""
-    count, width = all_rows(features).shape
-    return (DualPosterior if width > max(count, 4096) else Posterior).fit(features, lam)
+def fit_posterior(features: Tensor | Blocks, lam: float, further: Tensor | None = None) -> FeaturePosterior:
+    """The cheaper form: dual for full gradients and for few rows, primal else.
+
+    To fit, the dual form is cheaper whenever ``n < p``; a query costs ``2 n p + n^2`` in it and ``p^2`` in the primal
+    one, which is less from ``n = 0.41 p`` on. Half is where few queries and many would agree about.
+
+    Args:
+        further: rows that the labels of the structures teach beyond their blocks, (m, p) or (structures, K, p).
+    """
+    structures, height, width = as_blocks(features).shape
+    count = structures * height + (0 if further is None else further.shape[:-1].numel())
+    return (DualPosterior if 2 * count < width else Posterior).fit(features, lam, further)
+
+
+def as_primal(posterior: FeaturePosterior) -> Posterior | None:
+    """The same in primal form; None for rows that are too wide for it."""
+    if isinstance(posterior, Posterior):
+        return posterior
+    if posterior.parts[0].shape[1] > WIDEST_PRIMAL:
+        return None
+    first, *others = posterior.parts
+    return Posterior.fit(first, posterior.lam, torch.cat(others) if others else None)
 
 
 def sequential_variances(posterior: FeaturePosterior, picks: Tensor | Blocks) -> Tensor:
@@ -219,20 +291,18 @@ def principal_plane(rows: Tensor) -> NDArray[np.float64]:
     return plane.flip(1).cpu().numpy()
 
 
-def inner_products(a: Tensor, b: Tensor) -> Tensor:
-    """``a b^T`` in float64 without a float64 copy of wide rows."""
-    total = torch.zeros(a.shape[0], b.shape[0], dtype=torch.float64, device=a.device)
-    for left, right in zip(a.split(_COLUMN_BLOCK, 1), b.split(_COLUMN_BLOCK, 1), strict=True):
-        total += left.double() @ right.double().T
-    return total
+def _parts(features: Tensor | Blocks, further: Tensor | None, lam: float) -> tuple[Tensor, ...]:
+    """All rows, checked: those of the blocks, and the further ones if there are any."""
+    rows = _checked(all_rows(features), lam)
+    if further is None or further.numel() == 0:
+        return (rows,)
+    if further.shape[-1] != rows.shape[1]:
+        raise InputError(f"further rows have {further.shape[-1]} numbers, those of the structures {rows.shape[1]}")
+    return rows, _checked(further.flatten(0, -2), lam)
 
 
-def squared_norms(rows: Tensor) -> Tensor:
-    """``k(x, x)`` of every row, in float64."""
-    total = torch.zeros(rows.shape[0], dtype=torch.float64, device=rows.device)
-    for part in rows.split(_COLUMN_BLOCK, 1):
-        total += part.double().square().sum(1)
-    return total
+def _effective_dimension(factor: Tensor, lam: float) -> float:
+    return len(factor) - lam * float(torch.cholesky_inverse(factor).diagonal().sum())
 
 
 def _normals(seed: int, number: int, count: int, like: Tensor) -> Tensor:

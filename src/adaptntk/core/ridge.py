@@ -44,8 +44,9 @@ class RidgeChoice:
 
 
 def fixed_ridge(path: RidgePath, lam: float, criterion: str = "fixed", reason: str = "given") -> RidgeChoice:
-    """The ridge that somebody else chose."""
-    return RidgeChoice(lam / path.mean_squared_norm, lam, criterion, path.effective_dimension(lam), reason)
+    """The ridge that somebody else chose; one factorisation, no eigendecomposition."""
+    dimension = path.posterior(lam).effective_dimension()
+    return RidgeChoice(lam / path.mean_squared_norm, lam, criterion, dimension, reason)
 
 
 def choose_ridge(
@@ -71,7 +72,7 @@ def choose_ridge(
     if criterion == "fixed":
         return fixed_ridge(path, path.lam(prior_alpha))
     if criterion == "effective_dimension":
-        target = TARGET_DIMENSION_FRACTION * len(path.rows)
+        target = TARGET_DIMENSION_FRACTION * path.directions
         distance = [abs(path.effective_dimension(path.lam(alpha)) - target) for alpha in ALPHA_GRID]
         return _choice(path, ALPHA_GRID[int(np.argmin(distance))], criterion, f"d_lam nearest {target:.0f} (n/3)")
     if queries is None or errors is None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.core.blocks import asked_rows
-from adaptntk.core.posterior import Posterior, principal_plane
+from adaptntk.core.posterior import as_primal, principal_plane
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem, Selection
 from adaptntk.core.selection.registry import select
 from adaptntk.data.structures import Structures
@@ -51,5 +51,5 @@ class Candidates:
         if isinstance(self.source, Tensor):
             return np.zeros((len(shown), 2))
         rows = asked_rows(self.source.candidates[torch.as_tensor(shown)], 1)
-        posterior = self.source.posterior
-        return principal_plane(posterior.whiten(rows) if isinstance(posterior, Posterior) else rows)
+        posterior = as_primal(self.source.posterior)
+        return principal_plane(rows if posterior is None else posterior.whiten(rows))

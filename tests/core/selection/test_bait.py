@@ -87,7 +87,14 @@ def test_picks_of_bmdal(features, bmdal):
     assert set(bait(posterior, train, pool, 20).indices) == set(oracle.select(20).tolist())
 
 
-def test_it_needs_a_sketch(features):
+def test_either_form_of_the_posterior_will_do(features):
     train, pool, lam = features
+    for rows in (train, train[:10]):
+        dual, primal = (bait(form.fit(rows, lam), rows, pool, 3) for form in (DualPosterior, Posterior))
+        assert dual.indices == primal.indices
+
+
+def test_it_needs_a_sketch():
+    train, pool = torch.ones(2, 8193), torch.ones(5, 8193)
     with pytest.raises(InputError, match="needs sketched features"):
-        bait(DualPosterior.fit(train, lam), train, pool, 3)
+        bait(DualPosterior.fit(train, 0.1), train, pool, 3)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, asked_rows, chunks
-from adaptntk.core.posterior import Posterior
+from adaptntk.core.posterior import Posterior, as_primal
 from adaptntk.core.selection.problem import Allowed, Problem, Selection
 from adaptntk.errors import InputError
 
@@ -39,9 +39,10 @@ def bait(problem: Problem) -> Selection:
     """Forward selection of twice as many as wanted, then backward elimination."""
     allowed = Allowed(problem)
     space = problem.features
-    if not isinstance(space.posterior, Posterior):
+    posterior = as_primal(space.posterior)
+    if posterior is None:
         raise InputError("bait needs sketched features: full gradients have too many dimensions")
-    state = _Bait(space.posterior, space.training, space.candidates)
+    state = _Bait(posterior, space.training, space.candidates)
     picks: list[int] = []
     gains: list[float] = []
     while len(picks) < OVERSELECTION * problem.count and bool(allowed.open.any()):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.blocks import asked_rows, chunk_size
-from adaptntk.core.posterior import inner_products
+from adaptntk.core.rows import inner_products
 from adaptntk.core.selection.problem import Allowed, Problem, Selection
 from adaptntk.core.sketch.quality import decision_gap
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, chunks
-from adaptntk.core.posterior import inner_products, squared_norms
+from adaptntk.core.rows import inner_products, squared_norms
 from adaptntk.core.selection.problem import Allowed, Problem, Selection
 
 # Training structures whose distances to a part of the candidates are computed together.

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks
-from adaptntk.core.posterior import RidgePath
+from adaptntk.core.posterior import RidgePath, fit_posterior
 
 
-def effective_dimension(features: Tensor | Blocks, lam: float) -> float:
+def effective_dimension(features: Tensor | Blocks, lam: float, further: Tensor | None = None) -> float:
     """``d_lam = tr[K (K + lam I)^-1]`` of the kernel matrix of all rows."""
-    return RidgePath(features).effective_dimension(lam)
+    return RidgePath(features, further).effective_dimension(lam)
 
 
 def sketch_error(sketched: Tensor, exact: Tensor, lam: float) -> Tensor:
@@ -55,7 +55,7 @@ def advice_from_exact(sketched: Tensor, exact: Tensor, lam: float, dim: int) -> 
     return _advice(sketch_error(sketched, exact, lam), rank_correlation(sketched, exact), dim, "exact")
 
 
-def advice_from_halves(features: Blocks, queries: Blocks, lam: float) -> SketchAdvice:
+def advice_from_halves(features: Blocks, queries: Blocks, lam: float, further: Tensor | None = None) -> SketchAdvice:
     """Estimate the error from the sketch alone, when full gradients are out of reach.
 
     The first and the second half of the sketch's rows are independent sketches of p/2 dimensions. The
@@ -63,8 +63,8 @@ def advice_from_halves(features: Blocks, queries: Blocks, lam: float) -> SketchA
     variance of the error at p: hence the factor 1/2. What both halves have in common (a bias when p is
     not large beside the effective dimension) cannot be seen this way.
     """
-    pairs = zip(halves(features), halves(queries), strict=True)
-    first, second = (RidgePath(rows).variances(asked, [lam])[0] for rows, asked in pairs)
+    parts = zip(halves(features), halves(queries), halves_of_rows(further), strict=True)
+    first, second = (fit_posterior(rows, lam, more).variance(asked) for rows, asked, more in parts)
     error = (first - second).abs() / (2 * (lam + (first + second) / 2))
     return _advice(error, rank_correlation(first, second), features.shape[2], "split")
 
@@ -93,6 +93,14 @@ class HalfBlocks(Blocks):
 def halves(blocks: Blocks) -> tuple[HalfBlocks, HalfBlocks]:
     """Blocks under two independent sketches out of one."""
     return HalfBlocks(blocks, 0), HalfBlocks(blocks, blocks.shape[2] // 2)
+
+
+def halves_of_rows(rows: Tensor | None) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """The same of further rows; nothing of nothing."""
+    if rows is None:
+        return None, None
+    half = rows.shape[-1] // 2
+    return rows[..., :half] * math.sqrt(2.0), rows[..., half : 2 * half] * math.sqrt(2.0)
 
 
 def rank_correlation(a: Tensor, b: Tensor) -> float:
