@@ -31,6 +31,9 @@ def test_the_cost_is_told_and_what_does_not_fit_refused(tiny, ethanol_frames, ca
     with caplog.at_level("INFO"):
         EnergyGradients(GaussianSketch(64)).announce(tiny, ethanol_frames, DEFAULT_BUDGET)
     assert "140 structures x 788 parameters" in caplog.text
+    with caplog.at_level("INFO"):
+        EnergyGradients(force_rows=4).announce(tiny, ethanol_frames, DEFAULT_BUDGET, taught=ethanol_frames[:100])
+    assert "140 structures x 788 parameters, with 400 force rows" in caplog.text
     with pytest.raises(InputError, match="more than the memory budget"):
         EnergyGradients(NoSketch()).announce(tiny, ethanol_frames, 10_000)
     LastLayerFeatures().announce(tiny, ethanol_frames, 10_000)  # nothing worth telling
