@@ -299,6 +299,8 @@ def _check_copies(potential: Potential, structures: Sequence[Atoms]) -> None:
     assert np.array_equal(potential.predict(structures).energies, before), "a copy must not change the original"
     copied.set_weights(weights)
     assert np.allclose(copied.predict(structures).energies, before), "set_weights must put the weights back"
+    in_turn = [said.energies for said in copied.predict_in_turn(structures, [1.1 * weights, weights])]
+    assert np.allclose(in_turn, [changed, before]), "predict_in_turn must give what set_weights and predict give"
 
 
 def _check_atoms(potential: Potential, structures: Sequence[Atoms], tolerance: float) -> None:

@@ -3,7 +3,7 @@
 import copy
 import hashlib
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -54,12 +54,14 @@ class Predictions:
     Args:
         atom_energies: where the capabilities say so.
         node_features: too; atoms x features, those that do not turn with the structure.
+        stress: where it was asked for: 3 x 3, eV/Å^3; None for a structure that is not periodic in all directions.
     """
 
     energies: Array
     forces: list[Array]
     atom_energies: list[Array] | None = None
     node_features: list[Array] | None = None
+    stress: list[Array | None] | None = None
 
 
 @short_repr
@@ -148,6 +150,22 @@ class Potential(Protocol):
         predicted = self.predict([atoms])
         row = self.energy_gradients([self.graph(atoms)]) if gradient else None
         return SinglePoint(float(predicted.energies[0]), predicted.forces[0], gradient=row)
+
+    def predict_in_turn(
+        self, structures: Sequence[Atoms], weights: Iterable[Tensor], stress: bool = False
+    ) -> Iterator[Predictions]:
+        """Predictions for one batch of structures with each of these weights; the last ones stay in the network.
+
+        An adapter that can does once what does not depend on the weights, as neighbour lists.
+        """
+        for chosen in weights:
+            self.set_weights(chosen)
+            if not stress:
+                yield self.predict(structures, len(structures))
+                continue
+            points = [self.single_point(atoms) for atoms in structures]
+            energies, forces = np.array([point.energy for point in points]), [point.forces for point in points]
+            yield Predictions(energies, forces, stress=[point.stress for point in points])
 
     def weights(self) -> Tensor:
         """A copy of all trainable parameters, in float64 on the CPU, in the order of the gradient's columns."""

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -167,6 +167,18 @@ class MACEPotential(Trainable):
             features += _split(output["node_feats"][:, invariant], sizes)
         return Predictions(np.concatenate(energies), forces, atom_energies, features)
 
+    def predict_in_turn(
+        self, structures: Sequence[Atoms], weights: Iterable[Tensor], stress: bool = False
+    ) -> Iterator[Predictions]:
+        graphs = [self.graph(atoms) for atoms in structures]
+        sizes = [len(graph) for graph in graphs]
+        for chosen in weights:
+            self.set_weights(chosen)
+            output = self.evaluate(graphs, compute_force=True, compute_stress=stress)
+            energies, forces = self._total_energies(output, sizes), _split(output["forces"], sizes)
+            found = _stresses(output["stress"], structures) if stress else None
+            yield Predictions(energies, forces, stress=found)
+
     def copy(self) -> "MACEPotential":
         return self._with_module(copy.deepcopy(self.module))
 
@@ -253,6 +265,12 @@ class _WithDropout(torch.nn.Sequential):
 
 def _split(values: Tensor, sizes: list[int]) -> list[np.ndarray]:
     return [part.numpy() for part in values.detach().double().cpu().split(sizes)]
+
+
+def _stresses(values: Tensor, structures: Sequence[Atoms]) -> list[np.ndarray | None]:
+    """Of a structure with an open side MACE knows one too, of a cell that is made up."""
+    tensors = values.detach().double().cpu().numpy()
+    return [tensor if atoms.pbc.all() else None for atoms, tensor in zip(structures, tensors, strict=True)]
 
 
 def _choose_head(heads: list[str], wanted: str | None) -> str:

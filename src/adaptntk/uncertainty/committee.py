@@ -1,0 +1,210 @@
+"""A committee drawn from the posterior: by how much forces change when the parameters move in likely directions.
+
+A direction ``d ~ N(0, lam (F + lam I)^-1)`` changes the forces by ``dF = [F(theta + h d) - F(theta)] / h``: one more
+force call for each direction, whatever the number of atoms. Directions have mean zero, so the mean of ``dF^2`` over
+them is the variance of each force component, in units of the prior as the score U is. The change of the energy needs
+no difference: it is ``phi . d`` with the gradient ``phi = dE/dtheta``, exact even where float32 cannot resolve a step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adaptntk.core.metrics import Array
+from adaptntk.data.structures import Structures
+from adaptntk.errors import InputError
+from adaptntk.models.protocol import Potential, Predictions, SinglePoint, parameter_count
+from adaptntk.progress import Progress, silent
+from adaptntk.representation import short_repr
+
+# Steps that are tried, as the change of the weights in units of their size.
+_STEPS = 4.0 ** -np.arange(2, 16)
+# By which fraction of the force changes a step may be wrong; so many directions and structures are enough to try it.
+_TOLERATED, _DIRECTIONS, _STRUCTURES = 0.1, 4, 8
+
+
+@short_repr
+@dataclass(frozen=True)
+class Changes:
+    """What M directions do to the predictions for one structure; eV and Å, per unit of the prior.
+
+    Args:
+        point: what the potential itself says.
+        energies: M.
+        forces: M x atoms x 3.
+        stress: M x 3 x 3, where it was asked for and the structure is periodic in all directions.
+    """
+
+    point: SinglePoint
+    energies: Array
+    forces: Array
+    stress: Array | None = None
+
+    @property
+    def energy_variance(self) -> float:
+        return float(np.mean(self.energies**2))
+
+    @property
+    def force_variance(self) -> Array:
+        """Of every component: atoms x 3."""
+        return np.asarray(np.mean(self.forces**2, axis=0))
+
+    @property
+    def stress_variance(self) -> Array | None:
+        return None if self.stress is None else np.asarray(np.mean(self.stress**2, axis=0))
+
+
+@short_repr
+@dataclass(frozen=True)
+class Spread:
+    """Variances over a committee; eV and Å, per unit of the prior.
+
+    Args:
+        energies: one per structure.
+        forces: atoms x 3 of each structure.
+        predicted: what the potential itself says.
+    """
+
+    energies: Array
+    forces: list[Array]
+    predicted: Predictions
+
+    @property
+    def mean_forces(self) -> Array:
+        """Over the components of each structure: what its mean squared force error is compared with."""
+        return np.array([variance.mean() for variance in self.forces])
+
+
+@short_repr
+@dataclass(frozen=True)
+class Committee:
+    """Directions in the space of all parameters of a potential, which itself is never changed.
+
+    Args:
+        potential: as it is when the committee is asked first.
+        directions: M x P.
+        step: h, see `choose_step`.
+    """
+
+    potential: Potential
+    directions: Tensor
+    step: float
+
+    def __post_init__(self) -> None:
+        parameters = parameter_count(self.potential)
+        if self.directions.ndim != 2 or self.directions.shape[1] != parameters or not len(self.directions):
+            shape = " x ".join(map(str, self.directions.shape))
+            raise InputError(f"the directions of a committee must be M x {parameters} (parameters), not {shape}")
+        if not (np.isfinite(self.step) and self.step > 0):
+            raise InputError(f"the step of a committee must be positive, not {self.step}")
+
+    def __len__(self) -> int:
+        return len(self.directions)
+
+    def changes(
+        self, structures: Structures, batch_size: int = 16, stress: bool = False, progress: Progress = silent
+    ) -> Iterator[Changes]:
+        """Of one structure after the other: nothing is kept but the batch that is at work."""
+        if stress and not self.potential.capabilities.stress:
+            raise InputError(f"{self.potential.description} has no stress, and so no change of it")
+        starts = range(0, len(structures), batch_size)
+        for start in progress(starts, "force changes of the committee", len(starts)):
+            yield from self._of_batch(structures[start : start + batch_size], stress)
+
+    def spread(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Spread:
+        """The changes of all structures, reduced to their variances."""
+        energies, forces = [], []
+        points: list[SinglePoint] = []
+        for each in self.changes(structures, batch_size, progress=progress):
+            energies.append(each.energy_variance)
+            forces.append(each.force_variance)
+            points.append(each.point)
+        predicted = Predictions(np.array([point.energy for point in points]), [point.forces for point in points])
+        return Spread(np.array(energies), forces, predicted)
+
+    def linearity(self, structures: Structures, step: float | None = None, batch_size: int = 16) -> Array:
+        """By which fraction the force changes of each structure differ between the step, or another, and half of it.
+
+        That is half of what curvature makes wrong, and about twice what rounding does. Zero where forces do not change.
+        """
+        step = step or self.step
+        found: list[float] = []
+        for start in range(0, len(structures), batch_size):
+            batch = structures[start : start + batch_size]
+            base, *moved = (_all_forces(said) for said in self._predictions(batch, (step, step / 2)))
+            whole = (np.stack(moved[: len(self)]) - base) / step
+            half = (np.stack(moved[len(self) :]) - base) / (step / 2)
+            for one, other in zip(_by_structure(whole, batch), _by_structure(half, batch), strict=True):
+                size = float(np.linalg.norm(other))
+                found.append(float(np.linalg.norm(one - other)) / size if size else 0.0)
+        return np.array(found)
+
+    @cached_property
+    def _network(self) -> Potential:
+        """A copy, which takes other weights."""
+        return self.potential.copy()
+
+    @cached_property
+    def _weights(self) -> Tensor:
+        return self.potential.weights()
+
+    def _predictions(self, batch: Structures, steps: tuple[float, ...], stress: bool = False) -> Iterator[Predictions]:
+        """Of the potential itself, then with a step in each direction; if there are several steps, with the next."""
+        moved = (self._weights + step * direction.double().cpu() for step in steps for direction in self.directions)
+        return self._network.predict_in_turn(batch, chain([self._weights], moved), stress)
+
+    def _of_batch(self, batch: Structures, stress: bool) -> Iterator[Changes]:
+        base, *moved = self._predictions(batch, (self.step,), stress)
+        forces = (np.stack([_all_forces(said) for said in moved]) - _all_forces(base)) / self.step
+        gradients = self.potential.energy_gradients([self.potential.graph(atoms) for atoms in batch])
+        energies = (gradients.double() @ self.directions.to(gradients.device, torch.float64).T).cpu().numpy()
+        for index, of_structure in enumerate(_by_structure(forces, batch)):
+            asked = (said.stress[index] for said in (base, *moved) if said.stress is not None)
+            tensors = [tensor for tensor in asked if tensor is not None]
+            change = (np.stack(tensors[1:]) - tensors[0]) / self.step if tensors else None
+            point = SinglePoint(float(base.energies[index]), base.forces[index], tensors[0] if tensors else None)
+            yield Changes(point, energies[index], of_structure, change)
+
+
+def choose_step(potential: Potential, directions: Tensor, structures: Structures) -> float:
+    """The step at which differences of forces are closest to their limit, for some of the structures and directions.
+
+    Curvature makes them wrong by ``c h``, rounding by ``n / h``. Steps are tried from large to small, each against half
+    of it: that differs by ``c h / 2`` and about ``2 n / h``, least at twice the best step. So half is taken of the step
+    where it is least, or small enough.
+    """
+    sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), _STRUCTURES)).astype(int)]
+    tried = directions[:_DIRECTIONS]
+    size = float(tried.double().square().mean().sqrt())
+    if not 0 < size < np.inf:
+        raise InputError("the directions of a committee must be finite, and not zero")
+    committee = Committee(potential, tried, float(potential.weights().square().mean().sqrt()) / size)
+    enough = 1e-5 if potential.dtype == torch.float64 else 1e-3
+    best, step = np.inf, np.nan
+    for trial in (committee.step * _STEPS).tolist():
+        differences = committee.linearity(sample, trial)
+        difference = float(differences[differences != 0].mean()) if differences.any() else np.inf
+        if difference < best:
+            best, step = difference, trial
+        if best < enough or (best < _TOLERATED and not difference < 4 * best):
+            break
+    if not best < _TOLERATED:
+        found = f"at best {best:.0%}" if best < np.inf else "they do not change at all"
+        what = f"no step gives force changes of a committee that are right to {_TOLERATED:.0%} ({found})"
+        raise InputError(f"{what}: use other structures, or a model in float64")
+    return step / 2
+
+
+def _all_forces(predicted: Predictions) -> Array:
+    """Of all atoms of the batch, one below the other."""
+    return np.concatenate(predicted.forces)
+
+
+def _by_structure(forces: Array, batch: Structures) -> list[Array]:
+    """(M, all atoms, 3) to (M, atoms, 3) of each structure."""
+    return np.split(forces, np.cumsum([len(atoms) for atoms in batch])[:-1], axis=1)
