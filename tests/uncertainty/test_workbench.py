@@ -50,14 +50,14 @@ def test_exact_blocks_are_kept_where_they_fit(tiny, ethanol_frames):
     train, valid = ethanol_frames[:60], ethanol_frames[60:100]
     budget = 4 * 100 * 788 * 8
     exact = extracted(SKETCHED, tiny, train, valid, budget).exact
-    assert torch.allclose(exact[1].tensor, EnergyGradients(NoSketch()).extract(tiny, valid), rtol=1e-9, atol=1e-12)
+    assert torch.allclose(exact.valid.tensor, EnergyGradients(NoSketch()).extract(tiny, valid), rtol=1e-9, atol=1e-12)
     assert extracted(SKETCHED, tiny, train, valid, budget - 1).exact is None
     assert extracted(EnergyGradients(NoSketch()), tiny, train, valid, budget).exact is None
 
 
 def test_exact_blocks_count_as_memory(tiny, ethanol_frames, monkeypatch):
     told = []
-    monkeypatch.setattr(EnergyGradients, "announce", lambda *_, beside: told.append(beside))
+    monkeypatch.setattr(EnergyGradients, "announce", lambda *_, beside, taught: told.append(beside))
     size = 100 * 788 * 8
     for budget in (4 * size, 4 * size - 1):
         extracted(SKETCHED, tiny, ethanol_frames[:60], ethanol_frames[60:100], budget)

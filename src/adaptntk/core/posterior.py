@@ -186,6 +186,11 @@ class RidgePath:
         self._fitted: FeaturePosterior | None = None
 
     @property
+    def joint(self) -> bool:
+        """Whether there are further rows."""
+        return len(self.parts) > 1
+
+    @property
     def directions(self) -> int:
         """How many rows there are; of the further ones no more than could be told apart, so compression is not seen."""
         return len(self.parts[0]) + sum(min(len(part), self.width) for part in self.parts[1:])

@@ -13,6 +13,8 @@ from adaptntk.core.posterior import RidgePath
 from adaptntk.errors import InputError
 
 PRIOR_ALPHA = 1e-4
+# With force rows: from 1e-10 to 1e-7 scores hardly depend on it, so no labels are spent on the choice.
+JOINT_ALPHA = 1e-8
 ALPHA_GRID = tuple(float(10.0**exponent) for exponent in np.arange(-8, -0.75, 0.5))
 CRITERIA = ("spearman", "nll", "effective_dimension", "fixed")
 # A gain with a larger standard error says more about the size of the validation set than about the ridge.

@@ -47,6 +47,10 @@ class EnergyGradients(FeatureMap):
             raise InputError(f"the number of force rows must not be negative, but is {self.force_rows}")
 
     @property
+    def further_rows(self) -> int:  # type: ignore[override]
+        return self.force_rows
+
+    @property
     def sketched(self) -> bool:
         """Are the gradients projected at all?"""
         return self.sketch.kind != "none"

@@ -36,6 +36,8 @@ class FeatureMap(ABC):
     """In each block."""
     asked: int = 1
     """Leading rows of a block whose variances are the score."""
+    further_rows: int = 0
+    """How many rows `further` gives of each structure."""
     normalise: str
     """A name of `NORMALISATIONS`."""
 

@@ -18,9 +18,11 @@ from torch import Tensor
 from adaptntk.core.metrics import Array
 from adaptntk.data.structures import Structures
 from adaptntk.errors import InputError
+from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.models.protocol import Potential, Predictions, SinglePoint, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
+from adaptntk.uncertainty.feature_model import FeatureModel
 
 # Steps that are tried, as the change of the weights in units of their size.
 _STEPS = 4.0 ** -np.arange(2, 16)
@@ -208,3 +210,31 @@ def _all_forces(predicted: Predictions) -> Array:
 def _by_structure(forces: Array, batch: Structures) -> list[Array]:
     """(M, all atoms, 3) to (M, atoms, 3) of each structure."""
     return np.split(forces, np.cumsum([len(atoms) for atoms in batch])[:-1], axis=1)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """All that must be known to draw a committee from a posterior again: few numbers instead of M x P."""
+
+    members: int
+    seed: int
+    step: float
+
+    @classmethod
+    def choose(
+        cls, members: int, seed: int, potential: Potential, features: FeatureModel, structures: Structures
+    ) -> "Drawn":
+        """With the step that suits the network on structures like these."""
+        return cls(members, seed, choose_step(potential, _directions(members, seed, potential, features), structures))
+
+    def committee(self, potential: Potential, features: FeatureModel) -> Committee:
+        """The committee itself."""
+        return Committee(potential, _directions(self.members, self.seed, potential, features), self.step)
+
+
+def _directions(members: int, seed: int, potential: Potential, features: FeatureModel) -> Tensor:
+    """``S^T w`` of rows ``w ~ N(0, lam C^-1)`` in the space of the features."""
+    feature_map = features.feature_map
+    if not isinstance(feature_map, EnergyGradients):
+        raise InputError(f"a committee moves the parameters of a model: features {feature_map.name} are of others")
+    return feature_map.sketch.transpose(features.posterior.draw(members, seed), parameter_count(potential))

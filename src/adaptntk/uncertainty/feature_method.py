@@ -6,7 +6,9 @@ work with both.
 
 import dataclasses
 import logging
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -14,7 +16,9 @@ import torch
 
 from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import RidgePath, fit_posterior
-from adaptntk.core.ridge import PRIOR_ALPHA, RidgeChoice, check_criterion, choose_ridge, fixed_ridge
+from adaptntk.core.ridge import JOINT_ALPHA, PRIOR_ALPHA, RidgeChoice, check_criterion, choose_ridge, fixed_ridge
+from adaptntk.core.rows import compressed
+from adaptntk.core.sketch.gaussian import Sketch
 from adaptntk.core.sketch.quality import SketchAdvice, advice_from_exact, advice_from_halves
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import Structures, structure_sizes
@@ -32,6 +36,7 @@ from adaptntk.features.registry import restore_feature_map
 from adaptntk.models.protocol import Potential, parameter_count
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
+from adaptntk.uncertainty.committee import Committee, Drawn
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.method import Array, Assessment, MethodState
 from adaptntk.uncertainty.stored import ENERGY_GRADIENTS, LAST_LAYER, of_features
@@ -40,6 +45,7 @@ from adaptntk.uncertainty.workbench import Extracted, Workbench
 log = logging.getLogger(__name__)
 
 OLD = "features of the total energy, of sizes that the file does not name: scores hold for those it was trained on"
+FEATURES = ("energy", "joint")
 # The criterion of a ridge that was given as lam itself.
 ABSOLUTE = "absolute"
 
@@ -49,10 +55,12 @@ class RidgeOptions:
     """How the ridge is chosen.
 
     Args:
-        alpha: relative to the mean squared norm of the features, ``lam = alpha tr(F)/n``; `PRIOR_ALPHA` when not given.
+        alpha: relative to the mean squared norm of the features, ``lam = alpha tr(F)/n``; when not given, `PRIOR_ALPHA`
+            or, with force rows, `JOINT_ALPHA`.
         lam: the ridge itself; overrides ``alpha``.
         criterion: how validation may move it: ``spearman``, ``nll``, ``effective_dimension`` or ``fixed``; when not
-            given, ``spearman`` for the prior, and ``fixed`` for an ``alpha`` or a ``lam`` of the user's.
+            given, ``spearman`` for the prior, and ``fixed`` with force rows, or for an ``alpha`` or a ``lam`` of the
+            user's.
     """
 
     alpha: float | None = None
@@ -66,20 +74,21 @@ class RidgeOptions:
             if value is not None and not 1e-30 < value < 1e30:
                 raise InputError(f"{name} must be positive, and between 1e-30 and 1e30, not {value}")
 
-    def choose(self, blocks: Extracted, errors: Array | None, rng: np.random.Generator) -> RidgeChoice:
+    def choose(
+        self, path: RidgePath, queries: TensorBlocks, errors: Array | None, rng: np.random.Generator
+    ) -> RidgeChoice:
         """``errors`` are the true errors of the validation structures, NaN for some; None without validation."""
-        path = RidgePath(blocks.train)
         if not path.mean_squared_norm > 0:
             raise InputError("training set: all features are zero, as those of atoms without neighbours are")
         given = self.alpha is not None or self.lam is not None
         if self.lam is not None:
             start = fixed_ridge(path, self.lam, ABSOLUTE)
         else:
-            start = fixed_ridge(path, path.lam(self.alpha or PRIOR_ALPHA), reason="given" if given else "the prior")
-        criterion = self.criterion or ("fixed" if given else "spearman")
+            prior = JOINT_ALPHA if path.joint else PRIOR_ALPHA
+            start = fixed_ridge(path, path.lam(self.alpha or prior), reason="given" if given else "the prior")
+        criterion = self.criterion or ("fixed" if given or path.joint else "spearman")
         if criterion == "fixed" or (errors is None and criterion != "effective_dimension"):
             return start
-        queries = blocks.valid
         if errors is not None and not (known := np.isfinite(errors)).all():
             queries, errors = TensorBlocks(queries[torch.from_numpy(known)], queries.asked), errors[known]
         return choose_ridge(path, criterion, queries, errors, rng, start.alpha)
@@ -92,6 +101,7 @@ class FeatureMethod:
 
     potential: Potential
     features: FeatureModel
+    drawn: Drawn | None = None
     name = "features"
     uses_training_labels = False
     stored = of_features()
@@ -103,11 +113,18 @@ class FeatureMethod:
         feature_map.check_sizes(sizes, bench.valid, "validation set")
         extracted = bench.extracted(feature_map)
         errors = ranked_errors(bench.predicted_valid(), bench.valid) if bench.valid else None
-        chosen = ridge.choose(extracted, errors, rng)
-        posterior = fit_posterior(extracted.train, chosen.lam)
-        model = FeatureModel(feature_map, extracted.train, chosen, posterior, None, sizes, bench.memory_budget)
+        further = compressed(extracted.further)
+        path = RidgePath(extracted.train, further)
+        chosen = ridge.choose(path, extracted.valid, errors, rng)
+        posterior, budget = path.posterior(chosen.lam), bench.memory_budget
+        model = FeatureModel(feature_map, extracted.train, further, chosen, posterior, None, sizes, budget)
         check = _check_sketch(model, extracted) if bench.valid else None
         return cls(bench.member(0), dataclasses.replace(model, sketch_check=check))
+
+    @cached_property
+    def committee(self) -> Committee | None:
+        """Directions drawn from the posterior; None where none were asked for. The same ones whenever it is made."""
+        return None if self.drawn is None else self.drawn.committee(self.potential, self.features)
 
     @property
     def energy_power(self) -> float:
@@ -123,7 +140,12 @@ class FeatureMethod:
         spec = features.feature_map.spec(self.potential)
         sizes = None if features.sizes is None else sorted(features.sizes)
         settings = {"features": spec, "ridge": vars(features.ridge), "sketch_check": check, "train_sizes": sizes}
-        return MethodState((self.potential,), {"blocks": features.blocks.tensor}, settings, features.memory_budget)
+        if self.drawn is not None:
+            settings["committee"] = vars(self.drawn)
+        tensors = {"blocks": features.blocks.tensor}
+        if len(features.further):
+            tensors["further"] = features.further
+        return MethodState((self.potential,), tensors, settings, features.memory_budget)
 
     @classmethod
     def restore(cls, state: MethodState) -> Self:
@@ -134,13 +156,16 @@ class FeatureMethod:
         if blocks.shape[1:] != made:
             raise InputError(f"its features are blocks of {blocks.shape[1:]} numbers, those of the model of {made}")
         ridge, check = RidgeChoice(**settings["ridge"]), settings["sketch_check"]
-        posterior = fit_posterior(blocks, ridge.lam)
+        further = state.tensors.get("further", blocks.tensor.new_empty(0, made[1])).to(potential.device)
+        posterior = fit_posterior(blocks, ridge.lam, further)
         advice = None if check is None else SketchAdvice(**check)
         known = settings.get("train_sizes")
         if known is None and not feature_map.any_size:
             log.warning(OLD)
         sizes = None if known is None else frozenset(known)
-        return cls(potential, FeatureModel(feature_map, blocks, ridge, posterior, advice, sizes, state.memory_budget))
+        model = FeatureModel(feature_map, blocks, further, ridge, posterior, advice, sizes, state.memory_budget)
+        drawn = settings.get("committee")
+        return cls(potential, model, None if drawn is None else Drawn(**drawn))
 
 
 @dataclass(frozen=True)
@@ -148,21 +173,61 @@ class NTKOptions(RidgeOptions):
     """Of the method ``ntk``.
 
     Args:
-        sketch, dim: kind and dimension of the projection; ``none`` for exact scores.
+        features: what a label teaches: its ``energy`` (the paper) or energy and forces, ``joint``.
+        force_rows: K, random directions of the forces that are learnt from each label, with ``joint``.
+        committee: how many directions are drawn from the posterior, for the force uncertainty of atoms; none for 0.
+        sketch, dim: kind and dimension of the projection; ``none`` for exact scores. ``auto`` is ``gaussian`` of 512
+            dimensions for energies, and ``sparse`` of as many as `joint_dimension` says for joint features.
         sketch_seed: which projection; the seed of the workbench when not given.
         normalise: divide features by a power of the number of atoms: ``none``, ``sqrt_n``, ``per_atom``; ``auto``
             is ``per_atom``, with which scores hold for structures of any size.
     """
 
-    sketch: str = "gaussian"
-    dim: int = 512
+    features: str = "energy"
+    force_rows: int = 16
+    committee: int = 0
+    sketch: str = "auto"
+    dim: int | None = None
     sketch_seed: int | None = None
     normalise: str = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        make_sketch(self.sketch, self.dim, 0)
+        if self.features not in FEATURES:
+            raise InputError(f"unknown features {self.features!r}: choose one of {', '.join(FEATURES)}")
+        if not 1 <= self.force_rows <= 1000:
+            raise InputError(f"force rows must be 1 to 1000 of each label, not {self.force_rows}")
+        if self.committee and not 2 <= self.committee <= 1000:
+            raise InputError(f"a committee has 2 to 1000 members (or 0 for none), not {self.committee}")
+        make_sketch("gaussian" if self.sketch == "auto" else self.sketch, 512 if self.dim is None else self.dim, 0)
         check_normalisation(self.normalise, automatic=True)
+
+    @property
+    def rows_of_forces(self) -> int:
+        """Of each label."""
+        return self.force_rows if self.features == "joint" else 0
+
+    def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
+        """The projection that was asked for, or the one that suits so many labels."""
+        joint = self.features == "joint"
+        kind = {True: "sparse", False: "gaussian"}[joint] if self.sketch == "auto" else self.sketch
+        dim = self.dim
+        if dim is None:
+            dim = joint_dimension(labels * (1 + self.force_rows), parameters) if joint else 512
+        if kind != "none" and dim > parameters:
+            exceeds = f"a sketch of {dim:,} dimensions exceeds the {parameters:,} parameters of the model"
+            raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
+        return make_sketch(kind, dim, seed, memory_budget)
+
+
+def joint_dimension(rows: int, parameters: int) -> int:
+    """As many dimensions as tell so many rows apart: a quarter more than there are, from 1,024 to 4,096.
+
+    With it scores have the ranks of the exact ones to 0.99 (``python -m benchmarks sketch``); a query takes p^2
+    operations, and beyond 4,096 they are no longer small beside the gradient itself.
+    """
+    wanted = min(max(128 * math.ceil(1.25 * rows / 128), 1024), 4096)
+    return min(wanted, parameters - parameters % 2)
 
 
 class NTK(FeatureMethod):
@@ -175,12 +240,14 @@ class NTK(FeatureMethod):
     @classmethod
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: NTKOptions) -> "NTK":
         seed = bench.seed if options.sketch_seed is None else options.sketch_seed
-        sketch = make_sketch(options.sketch, options.dim, seed, bench.memory_budget // 2)
-        parameters = parameter_count(bench.member(0))
-        if sketch.dim(parameters) > parameters:
-            exceeds = f"a sketch of {options.dim:,} dimensions exceeds the {parameters:,} parameters of the model"
-            raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
-        return cls.fit_map(bench, rng, EnergyGradients(sketch, choose_normalisation(options.normalise)), options)
+        potential = bench.member(0)
+        sketch = options.make_sketch(len(bench.train), parameter_count(potential), seed, bench.memory_budget // 2)
+        normalise = choose_normalisation(options.normalise)
+        found = cls.fit_map(bench, rng, EnergyGradients(sketch, normalise, options.rows_of_forces), options)
+        if not options.committee:
+            return found
+        some = bench.valid or bench.train
+        return dataclasses.replace(found, drawn=Drawn.choose(options.committee, seed, potential, found.features, some))
 
 
 @dataclass(frozen=True)
@@ -214,7 +281,7 @@ def _check_sketch(model: FeatureModel, extracted: Extracted) -> SketchAdvice | N
         return None
     lam = model.ridge.lam
     if extracted.exact is None:
-        return advice_from_halves(extracted.train, extracted.valid, lam)
-    train, valid = extracted.exact
-    exact = fit_posterior(train, lam).variance(valid)
+        return advice_from_halves(extracted.train, extracted.valid, lam, model.further)
+    full = extracted.exact
+    exact = fit_posterior(full.train, lam, full.further).variance(full.valid)
     return advice_from_exact(model.posterior.variance(extracted.valid), exact, lam, model.blocks.shape[2])

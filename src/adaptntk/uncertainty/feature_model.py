@@ -8,15 +8,17 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from adaptntk.core.blocks import Blocks, TensorBlocks, join
 from adaptntk.core.metrics import Array
 from adaptntk.core.posterior import FeaturePosterior, fit_posterior
 from adaptntk.core.ridge import RidgeChoice
+from adaptntk.core.rows import compressed
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem
 from adaptntk.core.selection.registry import select
-from adaptntk.core.sketch.quality import SketchAdvice, halves, jaccard
+from adaptntk.core.sketch.quality import SketchAdvice, halves, halves_of_rows, jaccard
 from adaptntk.data.structures import Structures, structure_hashes
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import FeatureMap, check_finite
@@ -39,11 +41,14 @@ SCORE_STEP = 8192
 class FeatureModel:
     """Blocks of the training structures, the ridge and the posterior; a value, `condition` returns a new one.
 
-    ``sizes`` are the numbers of atoms of the training structures; None in files that were written without them.
+    Args:
+        further: rows that the labels of the training structures teach beyond their blocks, (m, p) with m <= p.
+        sizes: the numbers of atoms of the training structures; None in files that were written without them.
     """
 
     feature_map: FeatureMap
     blocks: TensorBlocks
+    further: Tensor
     ridge: RidgeChoice
     posterior: FeaturePosterior
     sketch_check: SketchAdvice | None = None
@@ -138,7 +143,7 @@ class FeatureModel:
             "precision": str(potential.dtype).removeprefix("torch."),
             "head": potential.head,
             "parameters": parameters_hash(potential),
-            **self.feature_map.spec(potential),
+            **self.feature_map.identity(potential),
         }
         _, rows, width = self.blocks.shape
         return FeatureStore(folder, identity, width, rows, self.blocks.asked)
@@ -152,10 +157,17 @@ class FeatureModel:
         step = self._structures_at_once(SCORE_STEP)
         return [range(start, min(start + step, len(structures))) for start in range(0, len(structures), step)]
 
-    def condition(self, blocks: Tensor | Blocks) -> "FeatureModel":
-        """As if these structures had been in the training set; no labels, no retraining."""
+    def condition(self, blocks: Tensor | Blocks, further: Tensor | None = None) -> "FeatureModel":
+        """As if structures with these blocks had been in the training set; no labels, no retraining.
+
+        ``further`` are the rows that their labels would teach beyond the blocks.
+        """
         tensor = blocks if isinstance(blocks, Tensor) else blocks[:]
-        return dataclasses.replace(self, blocks=join(self.blocks, tensor), posterior=self.posterior.condition(tensor))
+        known = self.further
+        if further is not None:
+            known = compressed(torch.cat([known, further.flatten(0, -2).to(known.dtype)]))
+        posterior = self.posterior.condition(tensor, further)
+        return dataclasses.replace(self, blocks=join(self.blocks, tensor), further=known, posterior=posterior)
 
     def sketch_overlap(self, candidates: Blocks, count: int, constraints: Constraints) -> float | None:
         """How much the batch depends on the sketch: Jaccard overlap of the batches of its two halves."""
@@ -164,8 +176,10 @@ class FeatureModel:
         # Distances differ between the halves: the same separation might leave too few candidates in one.
         constraints = dataclasses.replace(constraints, min_separation=0.0)
         batches = []
-        for training, pool in zip(halves(self.blocks), halves(candidates), strict=True):
-            space = FeatureSpace(fit_posterior(training, self.ridge.lam), training, pool)
+        for training, further, pool in zip(
+            halves(self.blocks), halves_of_rows(self.further), halves(candidates), strict=True
+        ):
+            space = FeatureSpace(fit_posterior(training, self.ridge.lam, further), training, pool)
             batches.append(select("adaptntk", Problem(space, count, constraints)).indices)
         return jaccard(*batches)
 

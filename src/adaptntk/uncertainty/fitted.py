@@ -209,7 +209,9 @@ class Fitted:
         """The uncertainty as if these structures had been in the training set; no labels, no retraining."""
         if self.features is None:
             raise InputError(f"{self.name} has only scores, which cannot be updated without a new training")
-        features = self.features.condition(self.features.extract(self.potential, structures))
+        features = self.features
+        further = features.feature_map.further(self.potential, structures, features.memory_budget)
+        features = features.condition(features.extract(self.potential, structures), further)
         hashes = tuple(structure_hash(atoms) for atoms in structures)
         method = dataclasses.replace(self.method, features=features)  # type: ignore[type-var]
         return dataclasses.replace(self, method=method, train_hashes=self.train_hashes + hashes)

@@ -46,6 +46,7 @@ _CHECK = {
     "rank_correlation": Annotated[float, Field(ge=-1.001, le=1.001)],
     "reference": str,
 }
+_COMMITTEE = {"members": Several, "seed": Seed, "step": Positive}
 _SKETCH = {"kind": one_of(SKETCHES), "dim": Annotated[int, Field(ge=1, lt=2**31)], "seed": Seed}
 
 
@@ -58,16 +59,18 @@ class Stored:
         shapes: of each tensor: numbers and names, ``n`` for the training structures, ``P`` for the parameters of the
             model, a dotted name for a number of the settings, any other for a size that is the same wherever it stands;
             and what the numbers must be: ``"f > 0"``, ``"f >= 0"``. None leaves names and shapes open.
+        optional: tensors that need not be there.
     """
 
     settings: Mapping[str, Any] | None = None
     shapes: Mapping[str, str] | None = None
+    optional: frozenset[str] = frozenset()
 
     def check(self, settings: Mapping[str, Any], tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:
         """``ValueError`` in one line for what cannot be; ``sizes`` are known beforehand."""
         if self.settings is not None:
             validate(record("settings", self.settings), settings, "settings")
-        if self.shapes is not None and (odd := self.shapes.keys() ^ tensors.keys()):
+        if self.shapes is not None and (odd := (self.shapes.keys() ^ tensors.keys()) - self.optional):
             raise ValueError(f"tensor {shortened(min(odd))} is {'missing' if min(odd) in self.shapes else 'unknown'}")
         known = dict(sizes)
         for name, tensor in tensors.items():
@@ -81,12 +84,19 @@ def of_features(spec: Any = dict[str, Any], width: str = "p") -> Stored:
         "ridge": _RIDGE,
         "sketch_check": record("sketch_check", _CHECK) | None,
         "train_sizes": (Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=1)] | None, None),
+        "committee": (record("committee", _COMMITTEE) | None, None),
     }
-    return Stored(settings, {"blocks": f"n rows {width}"})
+    return Stored(settings, {"blocks": f"n rows {width}", "further": f"m {width}"}, frozenset({"further"}))
 
 
 ENERGY_GRADIENTS = of_features(
-    {"map": one_of(["energy"]), "normalise": one_of(NORMALISATIONS), "sketch": _SKETCH}, "features.sketch.dim"
+    {
+        "map": one_of(["energy"]),
+        "normalise": one_of(NORMALISATIONS),
+        "sketch": _SKETCH,
+        "force_rows": (Annotated[int, Field(ge=1, lt=2**31)], 0),
+    },
+    "features.sketch.dim",
 )
 LAST_LAYER = of_features({"map": one_of(["last_layer"]), "normalise": one_of(NORMALISATIONS)})
 

@@ -21,11 +21,15 @@ ONE_MODEL = "only one trained model is given, and none can be trained: use a Fol
 @short_repr
 @dataclass(frozen=True)
 class Extracted:
-    """Blocks of the training and of the validation structures; the exact ones too, where they fit into memory."""
+    """Blocks of the training and of the validation structures, and rows that the former teach beyond them.
+
+    ``exact`` are the same without a sketch, where they fit into memory.
+    """
 
     train: TensorBlocks
     valid: TensorBlocks
-    exact: tuple[TensorBlocks, TensorBlocks] | None = None
+    further: Tensor
+    exact: "Extracted | None" = None
 
 
 @short_repr
@@ -82,22 +86,26 @@ class Workbench:
         frames, count, budget = [*self.train, *self.valid], len(self.train), self.memory_budget
         exact, size = feature_map.unsketched(), 0
         if exact is not None:
-            size = len(frames) * exact.rows * exact.width(potential) * potential.dtype.itemsize
+            rows = len(frames) * exact.asked + count * exact.further_rows
+            size = rows * exact.width(potential) * potential.dtype.itemsize
             exact, size = (exact, size) if size <= budget // 4 else (None, 0)
-        feature_map.announce(potential, frames, budget, beside=size)
+        feature_map.announce(potential, frames, budget, beside=size, taught=self.train)
         extract = (exact or feature_map).extract_and_predict
         found, predicted = extract(potential, frames, self.batch_size, budget, self.progress)
         # Not the features of the atoms, which take far more memory.
         self._predicted_train[:] = [Predictions(predicted.energies[:count], predicted.forces[:count])]
         check_finite(found[:count], "training set")
         check_finite(found[count:], "validation set")
+        further = (exact or feature_map).further(potential, self.train, budget, self.progress)
+        check_finite(further, "training set")
 
-        def parts(blocks: Tensor) -> tuple[TensorBlocks, TensorBlocks]:
-            return TensorBlocks(blocks[:count], feature_map.asked), TensorBlocks(blocks[count:], feature_map.asked)
+        def extracted(blocks: Tensor, further: Tensor, exact: Extracted | None = None) -> Extracted:
+            train, valid = (TensorBlocks(part, feature_map.asked) for part in (blocks[:count], blocks[count:]))
+            return Extracted(train, valid, further.flatten(0, 1), exact)
 
         if exact is None:
-            return Extracted(*parts(found))
-        return Extracted(*parts(feature_map.project(found)), parts(found))
+            return extracted(found, further)
+        return extracted(feature_map.project(found), feature_map.project(further), extracted(found, further))
 
     def predicted_valid(self) -> Predictions:
         """What the model itself says of the validation structures."""

@@ -31,7 +31,8 @@ EDGE = (
 )
 # Fields for the method ntk alone, with what it calls them, and fields for all the others.
 NTK_OPTIONS = {
-    "sketch": "sketch", "sketch_dim": "dim", "sketch_seed": "sketch_seed", "alpha": "alpha", "lam": "lam",
+    "features": "features", "force_rows": "force_rows", "committee": "committee", "sketch": "sketch",
+    "sketch_dim": "dim", "sketch_seed": "sketch_seed", "alpha": "alpha", "lam": "lam",
     "lam_criterion": "criterion", "normalise": "normalise",
 }  # fmt: skip
 OTHER_OPTIONS = ("options", "members", "work", "preset", "steps", "epochs")
@@ -62,10 +63,17 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     steps: int | None = option("Of that training.", None)
     epochs: int | None = option("Of that training.", None)
     calibration: Path | None = option("Labelled structures for sigma and bounds, instead of --valid.", None)
+    features: str = option("What a label teaches: its energy (the paper), or joint: energy and forces.", "energy")
+    force_rows: int = option("Of joint features: random directions of the forces of each label.", 16)
+    committee: int = option("Directions drawn from the posterior, for force uncertainties of atoms; 0 for none.", 0)
     sketch: str = option(
-        "gaussian; srht or sparse for very large networks; none for exact scores from full gradients.", "gaussian"
+        "gaussian; srht or sparse for very large networks; none for exact scores from full gradients.",
+        "auto",
+        default_text="gaussian, or sparse with joint features",
     )
-    sketch_dim: int = option("Dimension p of the sketch.", 512)
+    sketch_dim: int | None = option(
+        "Dimension p of the sketch.", None, default_text="512, or by the number of labels with joint features"
+    )
     sketch_seed: int = option("Which random sketch.", 0, least=0, most=2**64 - 1)
     alpha: float | None = option(
         "Relative ridge, lam = alpha tr(F)/n; used as given.", None, default_text="1e-4, which validation may move"
