@@ -45,6 +45,12 @@ def force_errors(predicted: Sequence[Array], structures: Structures) -> Array:
     return np.array([np.sqrt(np.mean((p - r) ** 2)) for p, r in zip(predicted, reference, strict=True)])
 
 
+def atom_errors(predicted: Sequence[Array], structures: Structures) -> list[Array]:
+    """Root mean square over the three directions, one number per atom of each structure, eV/Å; NaN without labels."""
+    reference = reference_forces(structures)
+    return [np.sqrt(np.mean((p - r) ** 2, axis=1)) for p, r in zip(predicted, reference, strict=True)]
+
+
 def energy_errors(predicted: Array, structures: Structures) -> Array:
     """Predicted minus labelled total energy, eV; NaN without labels."""
     return predicted - reference_energies(structures)
@@ -200,6 +206,14 @@ def observed_coverage(ratios: Array, sigma: Array, errors: Array, coverage: floa
     # Calibration set and test set are both finite: the coverage seen scatters around the one stated.
     spread = np.sqrt(coverage * (1 - coverage) * (1 / len(ratios) + 1 / len(errors)))
     return {"stated": coverage, "observed": observed, "standard_error": float(spread), "error_over_sigma": factor}
+
+
+def atom_ranking(scores: Sequence[Array], errors: Sequence[Array]) -> dict[str, float | None]:
+    """How well scores rank the errors of atoms: within a structure, averaged over all, and over the atoms of all."""
+    found = [metrics.spearman(score, error) for score, error in zip(scores, errors, strict=True) if len(error) > 2]
+    defined = [value for value in found if value is not None and np.isfinite(value)]
+    within = float(np.mean(defined)) if defined else None
+    return {"within": within, "over_all": metrics.spearman(np.concatenate(scores), np.concatenate(errors))}
 
 
 def energy_summary(errors: Array, sizes: Array, offsets: Array) -> dict[str, float]:

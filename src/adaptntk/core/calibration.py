@@ -1,7 +1,8 @@
 """From the raw score to numbers a chemist can use: a sigma in eV/Å, and conformal bounds."""
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.random import Generator
@@ -107,6 +108,9 @@ class Calibration:
         lone_atoms: whether some of them had atoms without neighbours.
         energy_offset: mean of predicted minus labelled energy, in the unit of ``energy``.
         energy_ratios: energy error without the offset over sigma, as ``ratios``; none in files of before.
+        atoms: from the committee's variance to the root mean square error of a force component of an atom, eV/Å; None
+            where there is no committee, or no forces were labelled.
+        atom_ratios: error over sigma of each atom of the calibration structures, as ``ratios``.
     """
 
     forces: VarianceCalibration | None
@@ -117,6 +121,8 @@ class Calibration:
     lone_atoms: bool = False
     energy_offset: float = 0.0
     energy_ratios: Array = field(default_factory=lambda: np.zeros(0))
+    atoms: VarianceCalibration | None = None
+    atom_ratios: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def fit(
@@ -139,6 +145,18 @@ class Calibration:
         energy, energy_ratios = _scale(variances, remaining, own) if has_energy else (None, np.zeros(0))
         ordered = np.sort(variances)
         return cls(forces, energy, ratios, ordered, energy_power, energy_offset=offset, energy_ratios=energy_ratios)
+
+    def with_atoms(self, variances: Sequence[Array], errors: Sequence[Array], rng: Generator) -> "Calibration":
+        """The same, and a scale of the errors of atoms: of each structure one number per atom, of both kinds.
+
+        Atoms of one structure are alike, so it is structures that are cross-fitted in halves.
+        """
+        whole = fit_variance(np.concatenate(variances), np.concatenate(errors))
+        halves, ratios = np.array_split(rng.permutation(len(errors)), 2), []
+        for fitted, held_out in (halves, halves[::-1]):
+            own = fit_variance(*(np.concatenate([several[i] for i in fitted]) for several in (variances, errors)))
+            ratios += [errors[i] / own.sigma(variances[i]) for i in held_out]
+        return replace(self, atoms=whole, atom_ratios=np.sort(np.concatenate(ratios)))
 
     def force_sigma(self, variance: Array) -> Array:
         """Expected root mean square force error, eV/Å."""

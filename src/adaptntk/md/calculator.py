@@ -13,7 +13,7 @@ from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import require
 from adaptntk.models.protocol import Potential, SinglePoint, check_species
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import CALIBRATED_KEYS, LONE_ATOMS
+from adaptntk.uncertainty.method import CALIBRATED_KEYS, LONE_ATOMS, OF_ATOMS
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 
@@ -44,7 +44,7 @@ class PotentialCalculator(Calculator):
         if point.stress is not None:
             self.results["stress"] = full_3x3_to_voigt_6_stress(point.stress)
 
-    def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, float]]:
+    def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, Any]]:
         """What is known of the geometry: physical properties, and others by name; ``new`` if it has changed."""
         return self.potential.single_point(self.atoms), {}
 
@@ -66,25 +66,33 @@ class UncertaintyCalculator(PotentialCalculator):
         every: compute the uncertainty at the first geometry and at each k-th new one after it; None for never. In
             between the results hold none, unless it is asked for by
             ``calculator.get_property("forces_uncertainty", atoms)``.
+        per_atom: where there is an uncertainty, also that of the force on each atom: ``forces_uncertainty_per_atom``,
+            eV/Å. It takes one more force call for each member of the committee (``adaptntk fit --committee``).
         coverage: probability stated for ``forces_error_bound``.
     """
 
-    def __init__(self, uncertainty: Fitted, every: int | None = 1, coverage: float = 0.9) -> None:
+    def __init__(
+        self, uncertainty: Fitted, every: int | None = 1, coverage: float = 0.9, per_atom: bool = False
+    ) -> None:
         sensible = every is None or every >= 1
         require(sensible, f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
         check_coverage(coverage)
         super().__init__(uncertainty.potential)
-        self.uncertainty, self.every, self.coverage = uncertainty, every, coverage
+        if per_atom:
+            uncertainty.check_committee()
+        self.uncertainty, self.every, self.coverage, self.per_atom = uncertainty, every, coverage, per_atom
         calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
         self.uncertainty_keys = (uncertainty.variance_key, *calibrated, LONE_ATOMS)
-        self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys]
+        self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys, *([OF_ATOMS] if per_atom else [])]
         self._geometries = 0
 
-    def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, float]]:
+    def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, Any]]:
         due = self.every is not None and self._geometries % self.every == 0 and new
         self._geometries += new
-        if due or any(name in self.uncertainty_keys for name in properties):
-            return self.uncertainty.observe(self.atoms, self.coverage)
+        if due or any(name in (*self.uncertainty_keys, OF_ATOMS) for name in properties):
+            point, entries = self.uncertainty.observe(self.atoms, self.coverage)
+            of_atoms = self.uncertainty.score_atoms([self.atoms]).sigma if self.per_atom else None
+            return point, entries if of_atoms is None else entries | {OF_ATOMS: of_atoms[0]}
         return super()._observe(properties, new)
 
     def frame(self, atoms: Atoms) -> Atoms:
@@ -105,6 +113,9 @@ class UncertaintyCalculator(PotentialCalculator):
                     del holder[key]
         frame.info = {key: value for key, value in frame.info.items() if key not in self.uncertainty_keys}
         frame.info |= {key: self.results[key] for key in self.uncertainty_keys if key in self.results}
+        frame.arrays.pop(OF_ATOMS, None)
+        if OF_ATOMS in self.results:
+            frame.arrays[OF_ATOMS] = self.results[OF_ATOMS]
         frame.calc = SinglePointCalculator(frame, **{key: self.results[key] for key in PHYSICAL if key in self.results})
         return frame
 

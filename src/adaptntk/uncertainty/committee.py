@@ -84,6 +84,15 @@ class Spread:
 
 @short_repr
 @dataclass(frozen=True)
+class Members:
+    """Predictions of M members: energies (structures x M, eV), and of each structure forces (M x atoms x 3, eV/Å)."""
+
+    energies: Array
+    forces: list[Array]
+
+
+@short_repr
+@dataclass(frozen=True)
 class Committee:
     """Directions in the space of all parameters of a potential, which itself is never changed.
 

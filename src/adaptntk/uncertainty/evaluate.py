@@ -19,7 +19,7 @@ from adaptntk.files import plain
 from adaptntk.models.protocol import check_species
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import Scores
+from adaptntk.uncertainty.method import Assessment, Scores
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,8 @@ def evaluate(
     result: dict[str, Any] = {"method": fitted.name, "structures": len(test)}
     result |= asdict(evaluation.summarise_errors(found, test))
     result |= _limit(fitted, result["force_rmse"], len(test))
-    result |= _forces(calibration, scores, errors, found.energies / sizes, rng)
+    result |= _forces(calibration, scores, errors, _controls(found, sizes), rng)
+    result["atoms"] = _atoms(fitted, test, found.forces, batch_size, progress)
     result["energy"] = _energies(calibration, scores, energies, sizes, offsets, rng)
     result["stress"] = _stress(fitted, test)
     result["remarks"] = [*fitted.remarks(scores.beyond, scores.lone, "structures")]
@@ -94,7 +95,7 @@ def _limit(fitted: Fitted, force_rmse: float, structures: int) -> dict[str, Any]
 
 
 def _forces(
-    calibration: Calibration, scores: Scores, errors: Array, energy_per_atom: Array, rng: np.random.Generator
+    calibration: Calibration, scores: Scores, errors: Array, controls: dict[str, Array], rng: np.random.Generator
 ) -> dict[str, Any]:
     """How well the score ranks and sizes the force errors; nothing without labels."""
     if np.isnan(errors).any():
@@ -103,8 +104,31 @@ def _forces(
     if scores.sigma is not None:
         found |= evaluation.calibration_quality(scores.variance, scores.sigma, errors, rng)
         found["conformal"] = _coverages(calibration.ratios, scores.sigma, errors)
-    # The trivial rival: high-energy frames are both rarer and harder. A score should beat it.
-    return found | {"control_predicted_energy_spearman": metrics.spearman(energy_per_atom, errors)}
+    return found | {f"control_{name}_spearman": metrics.spearman(values, errors) for name, values in controls.items()}
+
+
+def _controls(found: Assessment, sizes: Array) -> dict[str, Array]:
+    """The trivial rivals, which a score should beat: frames of high energy are rarer and harder, large forces too."""
+    force_size = np.array([np.sqrt(np.mean(forces**2)) for forces in found.forces])
+    return {"predicted_energy": found.energies / sizes, "force_size": force_size}
+
+
+def _atoms(
+    fitted: Fitted, test: Structures, forces: list[Array], batch_size: int, progress: Progress
+) -> dict[str, Any] | None:
+    """How well the committee ranks and sizes the force errors of atoms; None without one, or without labels."""
+    calibration, errors = fitted.calibration, evaluation.atom_errors(forces, test)
+    if fitted.method.committee is None or calibration is None or not all(np.isfinite(e).all() for e in errors):
+        return None
+    scores = fitted.score_atoms(test, batch_size, progress)
+    result: dict[str, Any] = {"spearman": evaluation.atom_ranking(scores.variance, errors)}
+    sizes = [np.sqrt(np.mean(predicted**2, axis=1)) for predicted in forces]
+    result["control_force_size_spearman"] = evaluation.atom_ranking(sizes, errors)
+    if scores.sigma is not None:
+        sigma, error = np.concatenate(scores.sigma), np.concatenate(errors)
+        result["ence"] = metrics.ence(sigma, error)
+        result["conformal"] = _coverages(calibration.atom_ratios, sigma, error)
+    return result
 
 
 def _energies(

@@ -36,7 +36,7 @@ from adaptntk.uncertainty.method import MethodState
 from adaptntk.uncertainty.registry import find_method
 from adaptntk.version import __version__
 
-_ARRAYS = ("ratios", "variances", "energy_ratios")
+_ARRAYS = ("ratios", "variances", "energy_ratios", "atom_ratios")
 
 
 def save_fitted(fitted: Fitted, path: str | Path) -> None:
@@ -217,6 +217,8 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
         "structures": len(calibration.variances),
         "force_labels": len(calibration.ratios),
         "energy_labels": len(calibration.energy_ratios),
+        "atoms": None if calibration.atoms is None else vars(calibration.atoms),
+        "atom_labels": len(calibration.atom_ratios),
         "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
         "thresholds": thresholds,
     }
@@ -225,10 +227,12 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
 def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Tensor]) -> Calibration | None:
     if stored is None:
         return None
-    forces, energy = (stored[name] and VarianceCalibration(**stored[name]) for name in ("forces", "energy"))
+    forces, energy, atoms = (
+        stored.get(name) and VarianceCalibration(**stored[name]) for name in ("forces", "energy", "atoms")
+    )
     # Files of before have no offset of energies, and no bound on their errors.
     none = torch.zeros(0, dtype=torch.float64)
-    ratios, variances, energy_ratios = (tensors.get(CALIBRATION + name, none).numpy() for name in _ARRAYS)
+    ratios, variances, energy_ratios, of_atoms = (tensors.get(CALIBRATION + name, none).numpy() for name in _ARRAYS)
     offset = stored.get("energy_offset", 0.0)
     power, lone = stored["energy_power"], stored.get("lone_atoms", False)
-    return Calibration(forces, energy, ratios, variances, power, lone, offset, energy_ratios)
+    return Calibration(forces, energy, ratios, variances, power, lone, offset, energy_ratios, atoms, of_atoms)

@@ -60,6 +60,8 @@ class StoredCalibration:
     energy_offset: float = 0.0
     force_labels: Annotated[int, Field(ge=0)] = 0
     energy_labels: Annotated[int, Field(ge=0)] = 0
+    atoms: Line | None = None
+    atom_labels: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, config=CLOSED)
@@ -117,6 +119,8 @@ def _check_calibration(header: Mapping[str, Any] | None, tensors: Mapping[str, T
             wanted["ratios"], sizes["f"] = "f >= 0", header.get("force_labels", header["structures"])
         if header.get("energy_labels"):
             wanted["energy_ratios"], sizes["e"] = "e >= 0", header["energy_labels"]
+        if header.get("atoms") is not None:
+            wanted["atom_ratios"], sizes["a"] = "a >= 0", header.get("atom_labels", 0)
     wanted = {CALIBRATION + name: shape for name, shape in wanted.items()}
     if odd := wanted.keys() ^ tensors.keys():
         raise ValueError(f"tensor {min(odd)} is {'missing' if min(odd) in wanted else 'unknown'}")

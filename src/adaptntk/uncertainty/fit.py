@@ -12,7 +12,14 @@ from adaptntk.data.geometry import lone_counts
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import Structures, check_labelled, structure_hash, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.evaluation import check_label_units, check_predicted, energy_errors, force_errors, summarise_errors
+from adaptntk.evaluation import (
+    atom_errors,
+    check_label_units,
+    check_predicted,
+    energy_errors,
+    force_errors,
+    summarise_errors,
+)
 from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
 from adaptntk.training.limits import Learnt
@@ -65,6 +72,10 @@ def fit(
     errors = force_errors(assessed.forces, labelled)
     energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
     calibrated = Calibration.fit(assessed.variance, errors, energies, rng, power)
+    if fitted.committee is not None and np.isfinite(errors).all():
+        spread = fitted.committee.spread(labelled, bench.batch_size, bench.progress)
+        variances = [variance.mean(axis=1) for variance in spread.forces]
+        calibrated = calibrated.with_atoms(variances, atom_errors(assessed.forces, labelled), rng.spawn(1)[0])
     lone = bool(lone_counts(labelled, bench.member(0).cutoff).any())
     return Fitted(fitted, dataclasses.replace(calibrated, lone_atoms=lone), hashes, used, _learnt(bench, fitted))
 

@@ -22,8 +22,9 @@ from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.training.limits import Learnt
 from adaptntk.uncertainty.candidates import Candidates
+from adaptntk.uncertainty.committee import Committee, Members
 from adaptntk.uncertainty.feature_method import FeatureModel
-from adaptntk.uncertainty.method import LONE_ATOMS, Array, Assessment, Flags, Method, Scores
+from adaptntk.uncertainty.method import LONE_ATOMS, Array, Assessment, AtomScores, Flags, Method, Scores
 
 
 @short_repr
@@ -129,6 +130,35 @@ class Fitted:
             energies = energies * size_powers(structures, known.energy_power)
         beyond = known.is_beyond(variance) | ((counts > 0) & (lone | (not known.lone_atoms)))
         return Scores(variance, forces, energies, beyond, counts, lone)
+
+    def score_atoms(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> AtomScores:
+        """How uncertain the force on each atom is, by the committee that was drawn when the uncertainty was fitted."""
+        spread = self.check_committee().spread(structures, batch_size, progress)
+        variances = [variance.mean(axis=1) for variance in spread.forces]
+        scale = None if self.calibration is None else self.calibration.atoms
+        return AtomScores(variances, None if scale is None else [scale.sigma(variance) for variance in variances])
+
+    def members(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Members:
+        """What M networks would say whose parameters are drawn from the posterior, without any being trained.
+
+        Energies and forces differ from the model's by as much as they are expected to be wrong, once calibrated; else
+        by the unit of the prior.
+        """
+        known = self.calibration
+        of_forces = 1.0 if known is None or known.atoms is None else known.atoms.a**0.5
+        of_energies = 1.0 if known is None or known.energy is None else known.energy.a**0.5
+        energies, forces = [], []
+        for each in self.check_committee().changes(structures, batch_size, progress=progress):
+            energies.append(each.point.energy + of_energies * each.energies)
+            forces.append(each.point.forces + of_forces * each.forces)
+        return Members(np.array(energies), forces)
+
+    def check_committee(self) -> Committee:
+        """The committee; refused where none was drawn."""
+        found = self.method.committee
+        if found is None:
+            raise InputError(f"{self.name} was fitted without a committee: fit with --committee 16, for instance")
+        return found
 
     def remarks(self, beyond: Sequence[bool] | Flags | None, lone: Sequence[bool] | Flags, what: str) -> Iterator[str]:
         """What must be known of some structures before their numbers are believed, in plain sentences."""

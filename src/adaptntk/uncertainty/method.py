@@ -17,6 +17,7 @@ from adaptntk.representation import short_repr
 from adaptntk.uncertainty.stored import Stored
 
 if TYPE_CHECKING:
+    from adaptntk.uncertainty.committee import Committee
     from adaptntk.uncertainty.feature_model import FeatureModel
     from adaptntk.uncertainty.workbench import Workbench
 
@@ -24,6 +25,7 @@ CALIBRATED_KEYS = (
     "forces_uncertainty", "energy_uncertainty", "forces_error_bound", "energy_error_bound", "beyond_calibration",
 )  # fmt: skip
 LONE_ATOMS = "lone_atoms"
+OF_ATOMS = "forces_uncertainty_per_atom"
 Kind = Literal["variance", "std"]
 Flags = NDArray[np.bool_]
 
@@ -83,6 +85,21 @@ class Scores:
 
 @short_repr
 @dataclass(frozen=True)
+class AtomScores:
+    """Of each structure one number per atom.
+
+    Args:
+        variance: of a force component, averaged over the three of them, as the committee has it.
+        sigma: expected root mean square error of a force component of the atom, eV/Å; None if not calibrated. Its
+            square, averaged over the atoms, is what the squared force error of the structure is expected to be.
+    """
+
+    variance: list[Array]
+    sigma: list[Array] | None = None
+
+
+@short_repr
+@dataclass(frozen=True)
 class MethodState:
     """What a fitted method is made of: all that a file must hold to bring it back.
 
@@ -124,6 +141,10 @@ class Method(Protocol):
         """The features behind the scores, with which every rule can select; None where there are only scores."""
 
     @property
+    def committee(self) -> "Committee | None":
+        """Directions drawn from the posterior over the parameters, which tell of single atoms; None without them."""
+
+    @property
     def energy_power(self) -> float:
         """Energy errors are calibrated over the number of atoms to this power."""
 
@@ -154,6 +175,7 @@ class ScoresOnly:
     stored = Stored()
     energy_power = 1.0
     features = None
+    committee = None
     kind: Kind = "variance"
 
     def score(self, structures: Structures, predicted: Predictions) -> Array:

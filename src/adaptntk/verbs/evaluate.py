@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Below this rank correlation a score says little about which errors are large.
 WEAK = 0.3
+# What needs no uncertainty to rank structures by, and what a reader calls it.
+CONTROLS = {"predicted_energy": "the predicted energy", "force_size": "the size of the predicted force"}
 
 
 class EvaluateSettings(FittedFile, BatchSize, Seed):
@@ -35,6 +37,7 @@ class EvaluateReport(NamedTuple):
         metrics = self.metrics
         yield f"{metrics['structures']:,} structures"
         yield from _force_lines(metrics)
+        yield from _atom_lines(metrics)
         yield from _limit_lines(metrics)
         yield from _energy_lines(metrics)
         yield from _stress_lines(metrics)
@@ -71,9 +74,10 @@ def _force_lines(metrics: dict[str, Any]) -> Iterable[str]:
     if "spearman" not in metrics:
         yield "forces: no labels"
         return
-    rmse, alone = metrics["force_rmse"], metrics["control_predicted_energy_spearman"]
+    rmse, (energy, size) = metrics["force_rmse"], (metrics[f"control_{name}_spearman"] for name in CONTROLS)
     yield f"forces: RMSE {rmse:.4f} eV/Å ({rmse / KCAL_PER_MOL:.2f} kcal/mol/Å)"
-    yield _metric_line("Spearman", metrics, "spearman", 3, f"predicted energy alone: {_number(alone, 3)}")
+    alone = f"predicted energy alone: {_number(energy, 3)}, size of the force alone: {_number(size, 3)}"
+    yield _metric_line("Spearman", metrics, "spearman", 3, alone)
     of_variance = _number(metrics["pearson_of_variance"], 3)
     yield _metric_line("Pearson, sqrt U", metrics, "pearson", 3, f"of U itself: {of_variance}")
     yield _metric_line("AURC_n", metrics, "aurc_n", 3, "0 perfect ranking, 1 chance")
@@ -83,8 +87,22 @@ def _force_lines(metrics: dict[str, Any]) -> Iterable[str]:
         yield from map(_coverage_line, metrics["conformal"].values())
     else:
         yield "  no uncertainty of forces: it was calibrated without force labels"
-    if metrics["spearman"] is None or metrics["spearman"] <= (alone or 0.0):
-        yield "note: the score ranks these structures no better than the predicted energy alone does"
+    for name, control in zip(CONTROLS.values(), (energy, size), strict=True):
+        if metrics["spearman"] is None or metrics["spearman"] <= (control or 0.0):
+            yield f"note: the score ranks these structures no better than {name} alone does"
+
+
+def _atom_lines(metrics: dict[str, Any]) -> Iterable[str]:
+    """Of single atoms, where a committee tells of them."""
+    atoms = metrics.get("atoms")
+    if atoms is None:
+        return
+    found, control = atoms["spearman"], atoms["control_force_size_spearman"]
+    yield "forces of atoms:"
+    for key, label in (("within", "within a structure"), ("over_all", "over all atoms")):
+        alone = f"size of the force alone: {_number(control[key], 3)}"
+        yield f"  Spearman {label:<20}{_number(found[key], 3):>7}  {alone}"
+    yield from map(_coverage_line, atoms.get("conformal", {}).values())
 
 
 def _limit_lines(metrics: dict[str, Any]) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """``adaptntk score``"""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 class ScoreSettings(FittedFile, Coverage, Store):
     structures: Path = argument("Structures to score (extxyz, or another format).")
     output: Path = option("The file to write: .xyz, .extxyz, .traj, .jsonl or .csv.", short="-o")
+    per_atom: bool = option("Also the uncertainty of the force on each atom; needs fit --committee.", False)
 
 
 class ScoreReport(NamedTuple):
@@ -52,18 +54,21 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
 
     Each frame gets predicted_energy (eV), ntk_variance (the raw score U), forces_uncertainty and forces_error_bound
     (eV/Å), energy_uncertainty and energy_error_bound (eV) and beyond_calibration in its comment line, lone_atoms where
-    atoms have no neighbours, and predicted_forces (eV/Å) beside its positions.
+    atoms have no neighbours, and predicted_forces (eV/Å) beside its positions. With --per-atom, each atom gets
+    forces_uncertainty_per_atom (eV/Å), the expected root mean square error of a component of the force on it.
     """
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.formats import check_output
     from adaptntk.data.structures import StructureFile, write_structures
     from adaptntk.evaluation import size_correlation
-    from adaptntk.verbs.annotation import marked, predictions
+    from adaptntk.verbs.annotation import atom_sigmas, marked, predictions
 
     check_output(settings.output)
     check_coverage(settings.coverage)
     fitted, name = settings.load(), str(settings.structures)
     fitted.check_store(settings.store)
+    if settings.per_atom:
+        fitted.check_committee()
     pool = settings.open(settings.structures, fitted)
     fitted.announce(pool, kept=False, store=settings.store)
     if settings.store is None and not isinstance(pool, StructureFile):
@@ -75,8 +80,9 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
         predicted = predictions(fitted, pool, show.progress)
 
     def annotated() -> "Iterator[Atoms]":
-        for index, (atoms, said) in enumerate(zip(pool, predicted, strict=True)):
-            yield marked(atoms, fitted.entries(scores, index, settings.coverage), said)
+        of_atoms = atom_sigmas(fitted, pool, show.progress) if settings.per_atom else repeat(None)
+        for index, (atoms, said, sigma) in enumerate(zip(pool, predicted, of_atoms, strict=False)):
+            yield marked(atoms, fitted.entries(scores, index, settings.coverage), said, sigma)
 
     write_structures(settings.output, annotated())
     remarks = tuple(fitted.remarks(scores.beyond, scores.lone, "structures"))

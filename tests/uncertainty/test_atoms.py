@@ -1,0 +1,139 @@
+"""Uncertainties of single atoms, from the committee."""
+
+import numpy as np
+import pytest
+from ase.io import read
+
+from adaptntk.core.calibration import Calibration, fit_variance
+from adaptntk.data.structures import write_structures
+from adaptntk.errors import InputError
+from adaptntk.evaluation import atom_errors, atom_ranking
+from adaptntk.md.calculator import UncertaintyCalculator
+from adaptntk.uncertainty.evaluate import evaluate
+from adaptntk.uncertainty.file import load_fitted, save_fitted
+from adaptntk.uncertainty.fit import fit
+from adaptntk.uncertainty.method import OF_ATOMS
+from adaptntk.verbs import score
+
+
+@pytest.fixture(scope="module")
+def joint(given):
+    return fit(given, "ntk", {"features": "joint", "force_rows": 4, "dim": 512, "committee": 8})
+
+
+def test_the_scale_of_atoms_is_that_of_their_errors(joint, parts):
+    scores = joint.score_atoms(parts["valid"])
+    errors = atom_errors(joint.potential.predict(parts["valid"]).forces, parts["valid"])
+    expected = fit_variance(np.concatenate(scores.variance), np.concatenate(errors))
+    assert joint.calibration.atoms.a == pytest.approx(expected.a, rel=1e-3)
+    assert joint.calibration.atoms.b == pytest.approx(expected.b, rel=1e-3)
+    assert len(joint.calibration.atom_ratios) == sum(map(len, parts["valid"]))
+    for sigma, variance in zip(scores.sigma, scores.variance, strict=True):
+        assert np.allclose(sigma, expected.sigma(variance), rtol=1e-3)
+
+
+# In float32 a difference of forces is right to a hundredth or so; `test_committee` has the same in float64, exactly.
+def test_atoms_turn_and_change_places_with_their_structure(joint, parts):
+    atoms = parts["pool"][0]
+    before = joint.score_atoms([atoms]).sigma[0]
+    turned = atoms.copy()
+    turned.rotate(67, (1, 2, 3))
+    assert np.allclose(joint.score_atoms([turned]).sigma[0], before, rtol=3e-2)
+    order = np.random.default_rng(0).permutation(len(atoms))
+    assert np.allclose(joint.score_atoms([atoms[order]]).sigma[0], before[order], rtol=3e-2)
+
+
+def test_structures_are_scored_alike_alone_and_together(joint, parts):
+    together = joint.score_atoms(parts["pool"][:5]).variance
+    for atoms, expected in zip(parts["pool"][:5], together, strict=True):
+        assert np.allclose(joint.score_atoms([atoms]).variance[0], expected, rtol=5e-2)
+
+
+def test_a_displaced_atom_is_the_most_uncertain(joint, parts):
+    rng, found = np.random.default_rng(0), 0
+    for atoms in parts["pool"][:20]:
+        moved, place = atoms.copy(), int(rng.integers(len(atoms)))
+        # Outwards, so that it meets no other.
+        outwards = atoms.positions[place] - atoms.positions.mean(axis=0)
+        moved.positions[place] += 0.5 * outwards / np.linalg.norm(outwards)
+        before, after = joint.score_atoms([atoms, moved]).variance
+        found += int(np.argmax(after / before)) == place
+    assert found >= 14
+
+
+def test_a_file_keeps_the_scale(joint, parts, tmp_path):
+    save_fitted(joint, tmp_path / "joint.ntk")
+    loaded = load_fitted(tmp_path / "joint.ntk", potential=joint.potential)
+    assert loaded.calibration.atoms == joint.calibration.atoms
+    assert np.array_equal(loaded.calibration.atom_ratios, joint.calibration.atom_ratios)
+    same = zip(loaded.score_atoms(parts["pool"][:3]).sigma, joint.score_atoms(parts["pool"][:3]).sigma, strict=True)
+    assert all(np.allclose(a, b, rtol=1e-6) for a, b in same)
+
+
+def test_members_differ_as_much_as_they_are_wrong(joint, parts):
+    frames = parts["valid"]
+    members, predicted = joint.members(frames), joint.potential.predict(frames)
+    assert members.energies.shape == (len(frames), 8)
+    spread = [
+        np.sqrt(np.mean((m - f) ** 2, axis=(0, 2))) for m, f in zip(members.forces, predicted.forces, strict=True)
+    ]
+    scale = joint.calibration.atoms
+    for rms, variance in zip(spread, joint.score_atoms(frames).variance, strict=True):
+        assert np.allclose(rms, np.sqrt(scale.a * variance), rtol=1e-2)
+
+
+def test_without_a_committee_nothing_is_said_of_atoms(fitted, parts):
+    for ask in (fitted.score_atoms, fitted.members):
+        with pytest.raises(InputError, match="without a committee: fit with --committee 16"):
+            ask(parts["pool"])
+    with pytest.raises(InputError, match="without a committee"):
+        UncertaintyCalculator(fitted, per_atom=True)
+    assert evaluate(fitted, parts["pool"]).metrics["atoms"] is None
+
+
+def test_the_calculator_tells_of_atoms(joint, parts):
+    atoms = parts["pool"][0].copy()
+    atoms.calc = UncertaintyCalculator(joint, per_atom=True)
+    atoms.get_forces()
+    assert np.allclose(atoms.calc.results[OF_ATOMS], joint.score_atoms([atoms]).sigma[0], rtol=1e-6)
+    frame = atoms.calc.frame(atoms)
+    assert np.array_equal(frame.arrays[OF_ATOMS], atoms.calc.results[OF_ATOMS])
+    seldom = UncertaintyCalculator(joint, every=None, per_atom=True)
+    assert OF_ATOMS not in seldom.results
+    assert len(seldom.get_property(OF_ATOMS, atoms)) == len(atoms)
+
+
+def test_an_evaluation_has_atoms_and_both_controls(joint, parts):
+    found = evaluate(joint, parts["pool"]).metrics
+    atoms = found["atoms"]
+    assert atoms["spearman"]["within"] > atoms["control_force_size_spearman"]["within"]
+    assert 0.8 < atoms["conformal"]["0.9"]["observed"] < 0.98
+    assert {"control_predicted_energy_spearman", "control_force_size_spearman"} <= found.keys()
+
+
+def test_the_verb_writes_a_number_for_each_atom(joint, parts, tmp_path):
+    save_fitted(joint, tmp_path / "joint.ntk")
+    write_structures(tmp_path / "pool.xyz", parts["pool"][:3])
+    files = {"uncertainty": tmp_path / "joint.ntk", "structures": tmp_path / "pool.xyz", "output": tmp_path / "o.xyz"}
+    score(**files, model=joint.potential.source, per_atom=True)
+    for frame, sigma in zip(read(tmp_path / "o.xyz", ":"), joint.score_atoms(parts["pool"][:3]).sigma, strict=True):
+        assert np.allclose(frame.arrays[OF_ATOMS], sigma, rtol=3e-2)
+
+
+def test_atoms_are_calibrated_by_structures():
+    """Nothing grades itself: with one structure's errors a hundred times larger, the other half's sigma meets them."""
+    rng = np.random.default_rng(0)
+    variances = [np.full(5, 1.0) for _ in range(10)]
+    errors = [np.full(5, 0.1 if number else 10.0) for number in range(10)]
+    empty = Calibration(None, None, np.zeros(0), np.ones(10))
+    found = empty.with_atoms(variances, errors, rng)
+    assert found.atom_ratios[-1] == pytest.approx(100, rel=1e-3)
+    assert len(found.atom_ratios) == 50
+
+
+def test_ranks_within_a_structure_and_over_all():
+    errors = [np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0])]
+    scores = [np.array([1.0, 2.0, 3.0]), np.array([0.3, 0.2, 0.1])]
+    found = atom_ranking(scores, errors)
+    assert found["within"] == pytest.approx(0)
+    assert found["over_all"] == pytest.approx(-0.77, abs=0.02)
