@@ -114,7 +114,7 @@ def test_an_evaluation_has_atoms_and_both_controls(joint, parts):
 def test_the_verb_writes_a_number_for_each_atom(joint, parts, tmp_path):
     save_fitted(joint, tmp_path / "joint.ntk")
     write_structures(tmp_path / "pool.xyz", parts["pool"][:3])
-    files = {"uncertainty": tmp_path / "joint.ntk", "structures": tmp_path / "pool.xyz", "output": tmp_path / "o.xyz"}
+    files = {"ntk": tmp_path / "joint.ntk", "structures": tmp_path / "pool.xyz", "output": tmp_path / "o.xyz"}
     score(**files, model=joint.potential.source, per_atom=True)
     for frame, sigma in zip(read(tmp_path / "o.xyz", ":"), joint.score_atoms(parts["pool"][:3]).sigma, strict=True):
         assert np.allclose(frame.arrays[OF_ATOMS], sigma, rtol=3e-2)
