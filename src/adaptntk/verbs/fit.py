@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from ase import Atoms
 
     from adaptntk.core.calibration import Calibration
+    from adaptntk.core.sketch.quality import SketchAdvice
     from adaptntk.training.loop import LapReport
+    from adaptntk.uncertainty.feature_model import FeatureModel
     from adaptntk.uncertainty.fitted import Fitted
     from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 
 log = logging.getLogger(__name__)
 
 NTK = "ntk"
+# Ranks of sketched scores that agree so well with the exact ones are as good as those.
+ENOUGH = 0.98
 EDGE = (
     "the ridge sits at the edge of its grid (alpha 1e-08 .. 0.1), a better one may lie beyond: give --alpha, or a "
     "larger validation set"
@@ -142,7 +146,7 @@ class FitReport(NamedTuple):
                 f"sketch       p = {advice.dim}: largest |dU|/(lam+U) {advice.error:.2f}, "
                 f"median {advice.median_error:.3f}, rank correlation {advice.rank_correlation:.4f} ({against})"
             )
-            yield f"advice       p = {advice.dim_for(0.1):,} is enough for a largest error of 0.10"
+            yield f"advice       {_sketch_advice(features, advice)}"
         yield f"wrote {self.output}"
 
 
@@ -243,6 +247,15 @@ def _calibration_lines(calibration: "Calibration", score: str) -> Iterable[str]:
     doubt = float(np.sqrt(np.mean(sigma**2) / structures))  # standard error of a mean
     offset = f"{1000 * calibration.energy_offset:+.3g} ± {1000 * doubt:.2g} m{unit}"
     yield f"offset       {offset} in all energies, which cancels in differences; sigma is of what remains"
+
+
+def _sketch_advice(features: "FeatureModel", advice: "SketchAdvice") -> str:
+    """Which p to take. Of joint features U is too small for a p beside which rows are many, but alike for all."""
+    if not features.feature_map.further_rows:
+        return f"p = {advice.dim_for(0.1):,} is enough for a largest error of 0.10"
+    if advice.rank_correlation >= ENOUGH:
+        return f"p = {advice.dim:,} is enough: scores have the ranks of the exact ones to {ENOUGH:g}"
+    return f"for ranks closer to the exact ones, take --sketch-dim {2 * advice.dim}"
 
 
 def _bound_line(ratios: "np.ndarray") -> str:

@@ -150,7 +150,7 @@ def hadamard_transform(rows: Tensor) -> Tensor:
     length = rows.shape[1]
     half = 1
     while half < length:
-        pairs = rows.view(len(rows), -1, 2, half)
+        pairs = rows.view(len(rows), length // (2 * half), 2, half)
         rows = torch.stack((pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]), dim=2)
         half *= 2
     return rows.view(len(rows), length)
