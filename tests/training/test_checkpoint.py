@@ -97,3 +97,25 @@ def test_a_training_that_was_killed_between_its_last_epoch_and_its_model_writes_
         train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", on_lap=stop)
     train(parts["train"], parts["valid"], killed, SHORT, seed=5, device="cpu", options=RESUME)
     assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_a_checkpoint_of_before_goes_on(parts, tmp_path):
+    """One without a moment to go back to: the first lap that follows is that."""
+
+    def stop(report):
+        if report.steps >= 60:
+            raise KeyboardInterrupt
+
+    laps = []
+    settle = {"architecture": SHORT.architecture, "steps": 300, "warm_up": 10}
+    training = parts["train"][:2], parts["valid"][:5], tmp_path / "a.model"
+    recipe = dataclasses.replace(PRESETS["fast"], **settle)
+    with pytest.raises(KeyboardInterrupt):
+        train(*training, recipe, seed=5, device="cpu", on_lap=stop)
+    state = torch.load(tmp_path / "a.model.checkpoint", weights_only=True)
+    assert state.pop("kept") is not None
+    torch.save(state, tmp_path / "a.model.checkpoint")
+    trained = train(*training, recipe, seed=5, device="cpu", on_lap=laps.append, options=RESUME)
+    assert trained.record.ended == "flat"
+    assert laps[-1].annealing
+    assert laps[-1].steps == laps[-1].most_steps == trained.record.steps

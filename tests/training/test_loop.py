@@ -2,6 +2,7 @@ import copy
 import dataclasses
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.registry import load_potential
 from adaptntk.training.loop import TrainingOptions, train
 from adaptntk.training.recipe import PRESETS
+from adaptntk.verbs.train import lap_teller
 from tests.conftest import TINY_RECIPE
 
 RESUME = TrainingOptions(resume=True)
@@ -111,31 +113,78 @@ SETTLE = dataclasses.replace(
 )
 
 
-def test_a_training_killed_at_random_moments_ends_with_the_same_bytes(parts, tmp_path):
-    """Five kills within steps and between them, in both stages: model and record are those of a whole run."""
-    sets = parts["train"], parts["valid"]
+# Too few labels: the validation error soon rises.
+OVERTRAINED = dataclasses.replace(SETTLE, steps=300)
+
+
+def few(parts):
+    return parts["train"][:2], parts["valid"][:5]
+
+
+def went_back(laps):
+    """The numbers of the laps that began before the last one had ended."""
+    return [number for number, (last, lap) in enumerate(pairwise(laps), 1) if lap.first < last.steps]
+
+
+@pytest.mark.parametrize("case", ["extended", "went back"])
+def test_a_training_killed_at_random_moments_ends_with_the_same_bytes(case, parts, tmp_path):
+    """Kills in both stages, and where it goes back: model and record are those of a whole run."""
+    sets, recipe = ((parts["train"], parts["valid"]), SETTLE) if case == "extended" else (few(parts), OVERTRAINED)
     whole, cut = tmp_path / "whole.model", tmp_path / "cut.model"
     laps = []
-    train(*sets, whole, SETTLE, 5, "cpu", laps.append)
+    train(*sets, whole, recipe, 5, "cpu", laps.append)
     assert {report.annealing for report in laps} == {False, True}
-    rng = np.random.default_rng(0)
-    moments = sorted(rng.choice(laps[-1].steps, 5, replace=False))
-    for moment in moments:
+    assert len(went_back(laps)) == (case == "went back")
+    ends = set(np.random.default_rng(0).choice(len(laps), 5, replace=False))
+    for back in went_back(laps):
+        ends |= {back - 2, back - 1, back}
+    done = 0
+    for end in sorted(ends):
         with pytest.raises(KeyboardInterrupt):
-            train(*sets, cut, SETTLE, 5, "cpu", _stop_at(moment), RESUME)
+            train(*sets, cut, recipe, 5, "cpu", _stop_after(end + 1 - done), RESUME)
         assert not cut.exists()
-    train(*sets, cut, SETTLE, 5, "cpu", options=RESUME)
+        done = end + 1
+    train(*sets, cut, recipe, 5, "cpu", options=RESUME)
     assert cut.read_bytes() == whole.read_bytes()
     records = [Path(f"{model}.training.json").read_text() for model in (whole, cut)]
     assert records[0] == records[1]
 
 
-def _stop_at(moment):
+def _stop_after(laps):
+    seen = []
+
     def stop(report):
-        if report.steps >= moment:
+        seen.append(report)
+        if len(seen) == laps:
             raise KeyboardInterrupt
 
     return stop
+
+
+def test_what_came_after_the_moment_that_a_training_goes_back_to_leaves_no_trace(parts, tmp_path, caplog):
+    """It ends with the very weights of a training that was planned to anneal from there."""
+    recipe = dataclasses.replace(OVERTRAINED, centre_energies=False)  # centring depends on the laps
+    laps, ends, tell = [], [], lap_teller()
+
+    def look(report):
+        tell(report)
+        laps.append(report)
+        if report.steps == report.most_steps:
+            ends.append([p.detach().clone() for p in report.potential.module.parameters()])
+
+    with caplog.at_level("INFO"):
+        record = train(*few(parts), tmp_path / "a.model", recipe, 5, "cpu", look).record
+    (back,) = went_back(laps)
+    begins = laps[back].first
+    assert f"flat since step {begins}: going back there to anneal" in caplog.text
+    assert (record.ended, record.steps) == ("flat", begins + round(begins / 1.5))
+    assert len([line for line in caplog.messages if "annealing" in line]) == len(laps) - back
+    # What was tried in vain is the evidence.
+    assert [point.steps for point in record.path] == [lap.steps for lap in laps[:back]]
+    planned = recipe.lasting(steps=record.steps)
+    assert round(0.6 * record.steps) == begins
+    assert train(*few(parts), tmp_path / "b.model", planned, 5, "cpu", look).record.ended == "steps"
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
 def test_what_is_reported_is_what_is_written(parts, tmp_path):

@@ -6,22 +6,25 @@ import pytest
 
 from adaptntk.training.limits import Point
 from adaptntk.training.recipe import PRESETS
-from adaptntk.training.schedule import LAPS, Plan, is_flat, lap_length
+from adaptntk.training.schedule import FLAT_GAIN, FLAT_LAPS, LAPS, Laps, Plan, is_flat, lap_lengths, last_gain
 from tests.conftest import TINY_RECIPE
 
 SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0)
+EVEN = Laps(20, 20)
 
 
-def carry_out(recipe, error, lap=20, learnt=1.0):
+def carry_out(recipe, error, laps=EVEN, learnt=1.0):
     """The laps and rates of a training whose validation error is a function of the steps."""
     plan, done, path, stops, rates = Plan.first(recipe, 10), 0, [], [], []
     while done < plan.steps:
-        first, done = done, plan.next_stop(recipe, done, lap)
+        first, done = done, plan.next_stop(recipe, done, laps)
         rates += [plan.rate(recipe, step) for step in range(first, done)]
         stops.append(done)
         if plan.anneal_from is None:
             path.append(Point(done, error(done)))
-        plan = plan.after(recipe, done, path, partial(lambda at: learnt * error(at), done))
+            plan = plan.after(recipe, done, path, partial(lambda at: learnt * error(at), done))
+            done = done if plan.anneal_from is None else plan.anneal_from
+            del rates[done:]
     return plan, stops, np.array(rates)
 
 
@@ -33,17 +36,36 @@ def test_an_error_that_falls_uses_all_steps():
     assert np.allclose(rates[600:], np.linspace(1, 0, 400, endpoint=False))
 
 
-def test_an_error_that_is_flat_ends_the_training_and_anneals():
-    plan, _, rates = carry_out(SETTLE, lambda steps: min(steps, 200) ** -0.5)
+def test_an_error_that_is_flat_ends_the_training_where_it_became_so():
+    plan, stops, rates = carry_out(SETTLE, lambda steps: min(steps, 200) ** -0.5)
     assert plan.flat
     # Flat from step 200 on, which shows once twice as many are done.
-    assert 380 <= plan.anneal_from <= 400
-    assert plan.steps == len(rates) == pytest.approx(plan.anneal_from / 0.6, abs=1)
-    assert rates[-1] < 0.01
+    assert 380 <= max(stops) <= 400
+    assert plan.anneal_from == 200
+    assert plan.steps == len(rates) == round(200 / 0.6)
+    assert (rates[:200] == 1).all()
+    assert np.allclose(rates[200:], np.linspace(1, 0, 133, endpoint=False))
 
 
 def test_an_error_that_rises_is_flat_too():
-    assert carry_out(SETTLE, lambda steps: 1.0 + steps / 1000)[0].flat
+    plan = carry_out(SETTLE, lambda steps: 1.0 + steps / 1000)[0]
+    assert (plan.flat, plan.anneal_from) == (True, 20 * (FLAT_LAPS // 2))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_training_goes_on_long_after_the_last_moment_that_brought_something(seed):
+    """On random paths: nothing later is better by the flat share, and in the first half it means flat."""
+    rng = np.random.default_rng(seed)
+    steps = np.cumsum(rng.integers(1, 50, FLAT_LAPS + seed % 30))
+    fall, noise = rng.choice([0.0, 0.02, 0.2]), rng.choice([0.0, 0.01, 0.1])
+    errors = steps**-fall * np.exp(noise * rng.standard_normal(len(steps)))
+    path = [Point(int(step), float(error)) for step, error in zip(steps, errors, strict=True)]
+    last = last_gain(path)
+    place = path.index(last)
+    assert all(point.force_rmse > (1 - FLAT_GAIN) * last.force_rmse for point in path[place + 1 :])
+    assert all(point.force_rmse > last.force_rmse for point in path[FLAT_LAPS // 2 - 1 : place])
+    assert place >= FLAT_LAPS // 2 - 1
+    assert is_flat(path) or 2 * last.steps > path[-1].steps
 
 
 @pytest.mark.parametrize(("extensions", "steps"), [(0, 1000), (1, 2000), (2, 4000)])
@@ -71,13 +93,32 @@ def test_a_single_bad_lap_is_not_the_end():
 
 
 def test_laps_of_a_training_in_epochs_are_epochs():
-    assert Plan.first(TINY_RECIPE, 8).stops(TINY_RECIPE, 8) == list(range(8, 8 * 30 + 1, 8))
+    assert lap_lengths(TINY_RECIPE, 8, 5, 30) == (8, 8)
+    assert Plan.first(TINY_RECIPE, 8).stops(TINY_RECIPE, Laps(8, 8)) == list(range(8, 8 * 30 + 1, 8))
 
 
-@pytest.mark.parametrize(("steps", "validated", "lap"), [(1000, 5, 20), (1000, 40, 40), (10_000, 40, 200), (1, 1, 1)])
-def test_validations_cost_little(steps, validated, lap):
-    assert lap_length(SETTLE.lasting(steps=steps), 16, 5, validated) == lap
-    assert lap_length(SETTLE.lasting(epochs=steps), 16, 5, validated) == 16
+@pytest.mark.parametrize(
+    ("steps", "validated", "shortest", "longest"),
+    [(1000, 5, 20, 20), (1000, 40, 40, 40), (10_000, 40, 100, 200), (10_000, 150, 150, 200), (1, 1, 1, 1)],
+)
+def test_validations_cost_little(steps, validated, shortest, longest):
+    recipe = SETTLE.lasting(steps=steps)
+    assert lap_lengths(recipe, 16, 5, validated) == (shortest, longest)
+    assert lap_lengths(dataclasses.replace(recipe, schedule="constant"), 16, 5, validated) == (longest, longest)
+    assert lap_lengths(SETTLE.lasting(epochs=steps), 16, 5, validated) == (16, 16)
+
+
+def test_laps_of_a_long_training_grow_so_that_flatness_is_seen_early():
+    recipe = SETTLE.lasting(steps=20_000)
+    laps = lap_lengths(recipe, 16, 5, 40)
+    _, stops, _ = carry_out(recipe, lambda steps: steps**-0.5, laps)
+    assert stops[FLAT_LAPS - 1] == 1500
+    assert len([stop for stop in stops if 3000 < stop <= 6000]) in (10, 11, 12)
+    assert max(np.diff(stops)) == 400
+    for flat_from in (800, 1000, 3000):
+        plan, stops, _ = carry_out(recipe, lambda steps, begins=flat_from: min(steps, begins) ** -0.5, laps)
+        assert plan.anneal_from == pytest.approx(flat_from, rel=0.1)
+        assert max(stops) == pytest.approx(max(1500, 2 * flat_from), rel=0.1)
 
 
 def test_the_rate_rises_first():

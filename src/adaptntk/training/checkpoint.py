@@ -62,13 +62,18 @@ class Best(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """How far a training has come: steps done, the plan, the best weights, validation errors, and snapshots."""
+    """How far a training has come: steps done, the plan, the best weights, validation errors, and snapshots.
+
+    ``kept`` is the state of the `Weights` after the last moment that brought something, as long as it may be needed: up
+    to the beginning of the anneal.
+    """
 
     steps: int
     plan: Plan
     best: Best
     path: tuple[Point, ...]
     snapshots: dict[str, Tensor]
+    kept: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class Checkpoint:
             "best": tuple(stage.best),
             "path": [tuple(point) for point in stage.path],
             "snapshots": stage.snapshots,
+            "kept": stage.kept,
         }
         write_atomically(self.path, lambda temporary: torch.save(state, temporary))
 
@@ -106,9 +112,8 @@ class Checkpoint:
         try:
             weights.load(state)
             path = tuple(Point(*point) for point in state["path"])
-            stage = Stage(
-                int(state["steps"]), Plan(*state["plan"]), Best(*state["best"]), path, dict(state["snapshots"])
-            )
+            plan, best = Plan(*state["plan"]), Best(*state["best"])
+            stage = Stage(int(state["steps"]), plan, best, path, dict(state["snapshots"]), state.get("kept"))
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError):
             raise InputError(f"{self.path}: was changed or damaged, or is of another version; remove it") from None
         log.info("resuming after step %d", stage.steps)

@@ -23,7 +23,7 @@ from adaptntk.training.limits import Point
 from adaptntk.training.recipe import DEFAULT_PRESET, PRESETS, Recipe
 from adaptntk.training.record import SetErrors, TrainingRecord, read_training_record, write_training_record
 from adaptntk.training.reference import prepare
-from adaptntk.training.schedule import Plan
+from adaptntk.training.schedule import Plan, last_gain
 from adaptntk.training.steps import Stepper, ValidationErrors, centre_energies, validate
 from adaptntk.training.weights import Weights
 
@@ -34,10 +34,12 @@ log = logging.getLogger(__name__)
 class LapReport:
     """What the steps between two validations achieved.
 
-    ``most_steps`` is the length of the training as things stand; it may end earlier. While it is reported on, the
-    network has the weights that were validated.
+    The lap went from step ``first`` to step ``steps``; a training that has become flat goes back, so laps may begin
+    before the last one ended. ``most_steps`` is the length of the training as things stood then; it may end earlier.
+    While it is reported on, the network has the weights that were validated.
     """
 
+    first: int
     steps: int
     most_steps: int
     train_loss: float
@@ -165,25 +167,26 @@ def _run_laps(
 ) -> Stage:
     """All laps that are missing."""
     recipe, potential, weights = stepper.recipe, stepper.potential, stepper.weights
-    plan, lap = Plan.first(recipe, stepper.batches), stepper.lap(len(valid))
+    plan, laps = Plan.first(recipe, stepper.batches), stepper.laps(len(valid))
     stage = Stage(0, plan, Best(0, math.inf, copy.deepcopy(potential.module.state_dict())), (), {})
     if options.resume:
-        stage = checkpoint.load(weights) or stage
-    kept = _snapshot_steps(plan.stops(recipe, lap), options.snapshots) if options.snapshots else {}
+        stage = _annealing_begun(stepper, checkpoint.load(weights) or stage)
+    snapshots = _snapshot_steps(plan.stops(recipe, laps), options.snapshots) if options.snapshots else {}
     while stage.steps < stage.plan.steps:
         began = time.perf_counter()
-        done = stage.plan.next_stop(recipe, stage.steps, lap)
+        done = stage.plan.next_stop(recipe, stage.steps, laps)
         with torch.random.fork_rng(enabled=recipe.dropout > 0):
             train_loss = stepper.run(stage.plan, stage.steps, done)
         before, stage, errors = stage, *_validated(stepper, valid, stage, done)
-        if done in kept:
-            taken = {f"{kept[done]}/{name}": p.detach().clone() for name, p in potential.module.named_parameters()}
+        if done in snapshots:
+            taken = {f"{snapshots[done]}/{name}": p.detach().clone() for name, p in potential.module.named_parameters()}
             stage = stage._replace(snapshots=stage.snapshots | taken)
         checkpoint.save(stage, weights)
-        seconds, annealing = time.perf_counter() - began, before.plan.anneal_from is not None
-        improved = stage.best is not before.best
+        lap, annealing = (before.steps, done, before.plan.steps), before.plan.anneal_from is not None
+        improved, seconds = stage.best is not before.best, time.perf_counter() - began
         with weights.averaged():
-            on_lap(LapReport(done, stage.plan.steps, train_loss, errors, improved, annealing, seconds, potential))
+            on_lap(LapReport(*lap, train_loss, errors, improved, annealing, seconds, potential))
+        stage = _annealing_begun(stepper, stage)
     return stage
 
 
@@ -208,12 +211,32 @@ def _validated(stepper: Stepper, valid: LabelledSet, stage: Stage, done: int) ->
         if recipe.schedule != "cosine" and plan.anneal_from is None:
             path = (*path, Point(done, errors.force_rmse))
         following = plan.after(recipe, done, path, lambda: validate(potential, stepper.data, recipe).force_rmse)
-        # A wrong constant drowns what energies have to tell, above all when they begin to count. The optimiser mends
-        # it slowly; to compute it costs a part of a lap, so that is done after 1, 2, 4, 8, ... of them.
-        again = following.anneal_from == done or (plan.anneal_from is None and len(path).bit_count() == 1)
-        if recipe.centre_energies and recipe.schedule == "settle" and again:
+        constant = recipe.schedule == "settle" and plan.anneal_from is None
+        # A wrong constant drowns what energies have to tell. The optimiser mends it slowly; to compute it costs a part
+        # of a lap, so that is done after 1, 2, 4, 8, ... of them, and when energies begin to count.
+        if recipe.centre_energies and constant and len(path).bit_count() == 1:
             centre_energies(potential, stepper.data, recipe)
-    return Stage(done, following, best, path, stage.snapshots), errors
+    kept = stage.kept
+    if constant and (kept is None or last_gain(path).steps == done):  # None: also in checkpoints of before
+        kept = copy.deepcopy(stepper.weights.state())
+    return Stage(done, following, best, path, stage.snapshots, kept), errors
+
+
+def _annealing_begun(stepper: Stepper, stage: Stage) -> Stage:
+    """The stage from which the next lap begins: where the plan begins to anneal, the moment that it anneals from.
+
+    This comes after the checkpoint, so that a resumed training does the same.
+    """
+    begins, recipe = stage.plan.anneal_from, stepper.recipe
+    if begins is None or stage.kept is None:
+        return stage
+    if begins < stage.steps:
+        log.info("flat since step %s: going back there to anneal", f"{begins:,}")
+        stepper.weights.load(stage.kept)
+    if recipe.centre_energies:
+        with stepper.weights.averaged():
+            centre_energies(stepper.potential, stepper.data, recipe)
+    return stage._replace(steps=begins, kept=None)
 
 
 def _record(

@@ -20,7 +20,8 @@ class Recipe:
     Args:
         steps, epochs: the length, as one of the two. With the schedule ``settle`` a training may end earlier.
         schedule: of the learning rate. ``settle``: constant until the validation error is flat, or until what is left
-            is just enough for the end, then down to zero (see ``schedule.py``). ``cosine``: down to zero along a
+            is just enough for the end, then (where it is flat, from where it became so) down to zero (see
+            ``schedule.py``). ``cosine``: down to zero along a
             cosine. ``constant`` (paper).
         batch_size: structures in a batch; None for as many as have about ``batch_atoms`` atoms together: forces teach,
             and a large structure has many.

@@ -28,7 +28,8 @@ class TrainingRecord:
 
     Args:
         settings: the recipe as it was carried out, whatever preset it came from.
-        steps: how many were taken, of all parts of the schedule.
+        steps: how many led to the model, in all parts of the schedule. A training that went back had gone as far as
+            the end of the path.
         ended: because the validation error was ``flat``, or because all ``steps`` were taken.
         path: the validation error along the part at constant rate; empty where the schedule has none.
         train, valid: errors of the model as it was saved.

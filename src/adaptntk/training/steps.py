@@ -9,7 +9,7 @@ import torch
 from adaptntk.models.family import Trainable
 from adaptntk.training.labelled import LabelledSet
 from adaptntk.training.recipe import Recipe
-from adaptntk.training.schedule import Plan, lap_length
+from adaptntk.training.schedule import Laps, Plan, lap_lengths
 from adaptntk.training.weights import Weights
 
 
@@ -38,9 +38,9 @@ class Stepper:
         """In an epoch."""
         return math.ceil(len(self.data) / self.data.batch_size(self.recipe))
 
-    def lap(self, validated: int) -> int:
+    def laps(self, validated: int) -> Laps:
         """Steps from one validation, of so many structures, to the next."""
-        return lap_length(self.recipe, self.batches, self.data.batch_size(self.recipe), validated)
+        return lap_lengths(self.recipe, self.batches, self.data.batch_size(self.recipe), validated)
 
     def run(self, plan: Plan, first: int, stop: int) -> float:
         """Take the steps from ``first`` up to ``stop``; their mean loss."""

@@ -135,12 +135,12 @@ def train(settings: TrainSettings, show: Show) -> TrainReport:
 def lap_teller(name: str = "", times: int = 20) -> "Callable[[LapReport], None]":
     """Tells how a training goes, about so many times, with the time that is left at most."""
     pace: deque[tuple[int, float]] = deque(maxlen=5)  # steps and seconds of the last laps
-    last, told = 0, 0
+    told = 0
 
     def tell(report: "LapReport") -> None:
-        nonlocal last, told
-        pace.append((report.steps - last if report.steps > last else report.steps, report.seconds))
-        last = report.steps
+        nonlocal told
+        pace.append((report.steps - report.first, report.seconds))
+        told = min(told, report.first)
         if told in (0, report.steps) or report.steps - told >= report.most_steps // times or _is_last(report):
             told = report.steps
             steps, seconds = map(sum, zip(*pace, strict=True))
