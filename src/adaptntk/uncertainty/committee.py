@@ -207,7 +207,7 @@ def choose_step(potential: Potential, directions: Tensor, structures: Structures
     if not best < _TOLERATED:
         found = f"at best {best:.0%}" if best < np.inf else "they do not change at all"
         what = f"no step gives force changes of a committee that are right to {_TOLERATED:.0%} ({found})"
-        raise InputError(f"{what}: use other structures, or a model in float64")
+        raise InputError(f"{what}: use other structures, or the model in float64 (--dtype float64)")
     return step / 2
 
 
