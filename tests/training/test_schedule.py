@@ -9,7 +9,7 @@ from adaptntk.training.recipe import PRESETS
 from adaptntk.training.schedule import FLAT_GAIN, FLAT_LAPS, LAPS, Laps, Plan, is_flat, lap_lengths, last_gain
 from tests.conftest import TINY_RECIPE
 
-SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0)
+SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0, slows_after=0)
 EVEN = Laps(20, 20)
 
 
@@ -135,3 +135,14 @@ def test_the_second_stage_is_about_energies():
     assert Plan(1000).energy_weight(SETTLE) == SETTLE.energy_weight
     assert Plan(1000, 600).energy_weight(SETTLE) == SETTLE.last_energy_weight
     assert Plan(1000, 600).energy_weight(TINY_RECIPE) == TINY_RECIPE.energy_weight
+
+
+def test_a_rate_that_slows_falls_with_the_root_of_the_steps():
+    slow = dataclasses.replace(SETTLE, slows_after=100)
+    rates = carry_out(slow, lambda steps: steps**-0.5)[2]
+    assert (rates[:100] == 1).all()
+    assert rates[399] == pytest.approx(0.5)
+    # From where it was it goes down to zero, without a jump.
+    assert rates[600] == pytest.approx(rates[599], rel=0.01)
+    assert rates[-1] == pytest.approx(rates[600] / 400, rel=0.01)
+    assert (np.diff(rates) <= 0).all()

@@ -26,6 +26,8 @@ class Recipe:
         batch_size: structures in a batch; None for as many as have about ``batch_atoms`` atoms together: forces teach,
             and a large structure has many.
         warm_up: steps over which the learning rate rises at the beginning.
+        slows_after: steps after which it falls with one over the root of the steps, before ``settle`` brings it to
+            zero: a high rate learns fast, a low one generalises better where labels are few. 0 for a constant rate.
         anneal: share of all steps in which ``settle`` brings the rate to zero.
         extensions: how often ``settle`` doubles the steps when they are used up while the validation error still falls.
         average: the weights that are validated and saved are a moving average over about this share of the steps so
@@ -60,6 +62,7 @@ class Recipe:
     batch_size: int | None = None
     batch_atoms: int = 48
     warm_up: int = 0
+    slows_after: int = 0
     anneal: float = 0.4
     extensions: int = 0
     average: float = 0.0
@@ -97,7 +100,15 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """All of it, as plain values. What is as it was before it could be chosen is left out."""
         chosen = asdict(self)
-        defaults = {"steps": None, "batch_atoms": 48, "warm_up": 0, "anneal": 0.4, "extensions": 0, "average": 0.0}
+        defaults = {
+            "steps": None,
+            "batch_atoms": 48,
+            "warm_up": 0,
+            "slows_after": 0,
+            "anneal": 0.4,
+            "extensions": 0,
+            "average": 0.0,
+        }
         defaults |= {
             "e0s": None,
             "stress_weight": 0.0,
@@ -118,6 +129,7 @@ _STANDARD = Recipe(
     learning_rate=3e-2,
     steps=20_000,
     warm_up=20,
+    slows_after=300,
     average=0.05,
     energy_weight=0.1,
     stress_weight=0.1,

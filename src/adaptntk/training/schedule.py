@@ -1,9 +1,10 @@
 """How long a training goes on, and with which learning rate.
 
-The schedule ``settle`` keeps the rate constant as long as that pays. The error of averaged weights then falls like a
-power of the steps, and the moment to stop need not be known beforehand: it has come when the validation error has
-become flat. Steps that do not lower it any more are not idle: the network memorises its labels, from which annealing
-does not bring it back. So a training that has become flat goes back to the last moment that brought something.
+The schedule ``settle`` keeps the rate up as long as that pays: constant, or slowly falling. The error of averaged
+weights then falls like a power of the steps, and the moment to stop need not be known beforehand: it has come when the
+validation error has become flat. Steps that do not lower it any more are not idle: the network memorises its labels,
+from which annealing does not bring it back. So a training that has become flat goes back to the last moment that
+brought something.
 
 Whatever was reached, the rate then falls to zero in a straight line, which takes off what the noise of the steps still
 adds. So a training of any length is annealed, and one that was too short goes on as if it had been planned longer.
@@ -85,15 +86,20 @@ class Plan(NamedTuple):
         """The learning rate of a step, as a share of the recipe's."""
         if recipe.schedule == "cosine":
             return 0.5 * (1 + math.cos(math.pi * step / self.steps))
-        warm = min(1.0, (step + 1) / recipe.warm_up) if recipe.warm_up else 1.0
-        if self.anneal_from is None:
-            return warm
-        return warm * (self.steps - step) / (self.steps - self.anneal_from)
+        if self.anneal_from is None or step < self.anneal_from:
+            return _early_rate(recipe, step)
+        return _early_rate(recipe, self.anneal_from) * (self.steps - step) / (self.steps - self.anneal_from)
 
     def energy_weight(self, recipe: Recipe) -> float:
         """Of the energies, in the stage that the plan is in."""
         last = recipe.last_energy_weight
         return recipe.energy_weight if last is None or self.anneal_from is None else last
+
+
+def _early_rate(recipe: Recipe, step: int) -> float:
+    """Before annealing, as a share: up while it warms up, and with the root of the steps down once it slows."""
+    warm = min(1.0, (step + 1) / recipe.warm_up) if recipe.warm_up else 1.0
+    return warm * (min(1.0, math.sqrt(recipe.slows_after / (step + 1))) if recipe.slows_after else 1.0)
 
 
 def lap_lengths(recipe: Recipe, batches: int, batch_size: int, validated: int) -> Laps:

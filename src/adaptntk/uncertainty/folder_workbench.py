@@ -100,7 +100,13 @@ class FolderWorkbench(Workbench):
         steps, epochs = (n and max(2, int(SNAPSHOT_SHARE * n)) for n in (recipe.steps, recipe.epochs))
         whole = Plan(steps=1000, anneal_from=round(1000 * (1 - recipe.anneal)) if recipe.schedule == "settle" else None)
         rate = recipe.learning_rate * whole.rate(recipe, round(1000 * (1 - SNAPSHOT_SHARE)))
-        constant: dict[str, Any] = {"schedule": "constant", "average": 0.0, "warm_up": 0, "extensions": 0}
+        constant: dict[str, Any] = {
+            "schedule": "constant",
+            "average": 0.0,
+            "warm_up": 0,
+            "slows_after": 0,
+            "extensions": 0,
+        }
         recipe = dataclasses.replace(recipe.lasting(steps, epochs), learning_rate=rate, **constant)
         return read_snapshots(self._trained("swag", recipe, 1000 * self.seed, snapshots=1.0, start=model))
 
