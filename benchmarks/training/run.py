@@ -46,6 +46,8 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """What the outcome depends on."""
         found: dict[str, Any] = plain(asdict(self.entrant))
+        if self.entrant.stock:  # the rest of the recipe is ours
+            found["recipe"] = {key: found["recipe"][key] for key in ("architecture", "batch_size", "batch_atoms")}
         return found | {"seconds": self.seconds if self.entrant.fills_budget else None}
 
     @property
