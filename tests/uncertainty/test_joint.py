@@ -110,3 +110,20 @@ def test_as_many_dimensions_as_tell_the_rows_apart():
 def test_what_cannot_be_is_refused(given, options, message):
     with pytest.raises(InputError, match=message):
         fit(given, "ntk", options)
+
+
+def test_where_rounding_drowns_the_changes_members_compute_in_double(given, parts, tmp_path, caplog):
+    """So many force rows in so few dimensions leave next to nothing open."""
+    caplog.set_level("INFO")
+    fitted = fit(given, "ntk", {"features": "joint", "force_rows": 16, "dim": 256, "committee": 4})
+    assert fitted.method.drawn.precision == "float64"
+    assert "the committee computes in float64" in caplog.text
+    assert fitted.potential.dtype == torch.float32
+    frames = parts["pool"][:3]
+    assert fitted.method.committee.linearity(frames).max() < 1e-3
+    alone = [fitted.score_atoms([atoms]).variance[0] for atoms in frames]
+    together = fitted.score_atoms(frames).variance
+    assert all(np.allclose(a, b, rtol=1e-4) for a, b in zip(alone, together, strict=True))
+    save_fitted(fitted, tmp_path / "double.ntk")
+    loaded = load_fitted(tmp_path / "double.ntk", potential=fitted.potential)
+    assert loaded.method.drawn == fitted.method.drawn

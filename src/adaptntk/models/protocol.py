@@ -182,6 +182,12 @@ class Potential(Protocol):
         """A network of its own with the same weights."""
         return copy.deepcopy(self)
 
+    def in_precision(self, dtype: torch.dtype) -> Self:
+        """A copy that computes in this precision, with the same weights."""
+        if dtype != self.dtype:
+            raise ModelError(f"{self.description} has one precision, {str(self.dtype).removeprefix('torch.')}")
+        return self.copy()
+
     def built_like(self, other: "Potential") -> bool:
         """Whether both are networks of one architecture, so that only the weights differ."""
         return parameters_hash(self) == parameters_hash(other)
@@ -217,6 +223,11 @@ class ModulePotential(Potential, Protocol):
     @property
     def species(self) -> frozenset[int] | None:
         return self._species
+
+    def in_precision(self, dtype: torch.dtype) -> Self:
+        found = self.copy()
+        found.module.to(dtype)
+        return found
 
     def parameters(self) -> list[tuple[str, Tensor]]:
         return [(name, tensor) for name, tensor in self.module.named_parameters() if tensor.requires_grad]

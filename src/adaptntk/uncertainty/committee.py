@@ -6,6 +6,7 @@ them is the variance of each force component, in units of the prior as the score
 no difference: it is ``phi . d`` with the gradient ``phi = dE/dtheta``, exact even where float32 cannot resolve a step.
 """
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,8 @@ from adaptntk.models.protocol import Potential, Predictions, SinglePoint, parame
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.uncertainty.feature_model import FeatureModel
+
+log = logging.getLogger(__name__)
 
 # Steps that are tried, as the change of the weights in units of their size.
 _STEPS = 4.0 ** -np.arange(2, 16)
@@ -100,11 +103,13 @@ class Committee:
         potential: as it is when the committee is asked first.
         directions: M x P.
         step: h, see `choose_step`.
+        precision: in which members compute; that of the potential if None.
     """
 
     potential: Potential
     directions: Tensor
     step: float
+    precision: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         parameters = parameter_count(self.potential)
@@ -158,7 +163,7 @@ class Committee:
     @cached_property
     def _network(self) -> Potential:
         """A copy, which takes other weights."""
-        return self.potential.copy()
+        return self.potential.in_precision(self.precision or self.potential.dtype)
 
     @cached_property
     def _weights(self) -> Tensor:
@@ -182,7 +187,9 @@ class Committee:
             yield Changes(point, energies[index], of_structure, change)
 
 
-def choose_step(potential: Potential, directions: Tensor, structures: Structures) -> float:
+def choose_step(
+    potential: Potential, directions: Tensor, structures: Structures, precision: torch.dtype | None = None
+) -> float:
     """The step at which differences of forces are closest to their limit, for some of the structures and directions.
 
     Curvature makes them wrong by ``c h``, rounding by ``n / h``. Steps are tried from large to small, each against half
@@ -194,8 +201,8 @@ def choose_step(potential: Potential, directions: Tensor, structures: Structures
     size = float(tried.double().square().mean().sqrt())
     if not 0 < size < np.inf:
         raise InputError("the directions of a committee must be finite, and not zero")
-    committee = Committee(potential, tried, float(potential.weights().square().mean().sqrt()) / size)
-    enough = 1e-5 if potential.dtype == torch.float64 else 1e-3
+    committee = Committee(potential, tried, float(potential.weights().square().mean().sqrt()) / size, precision)
+    enough = 1e-5 if (precision or potential.dtype) == torch.float64 else 1e-3
     best, step = np.inf, np.nan
     for trial in (committee.step * _STEPS).tolist():
         differences = committee.linearity(sample, trial)
@@ -207,7 +214,7 @@ def choose_step(potential: Potential, directions: Tensor, structures: Structures
     if not best < _TOLERATED:
         found = f"at best {best:.0%}" if best < np.inf else "they do not change at all"
         what = f"no step gives force changes of a committee that are right to {_TOLERATED:.0%} ({found})"
-        raise InputError(f"{what}: use other structures, or the model in float64 (--dtype float64)")
+        raise InputError(f"{what}: use other structures, or a model in float64")
     return step / 2
 
 
@@ -223,22 +230,38 @@ def _by_structure(forces: Array, batch: Structures) -> list[Array]:
 
 @dataclass(frozen=True)
 class Drawn:
-    """All that must be known to draw a committee from a posterior again: few numbers instead of M x P."""
+    """All that must be known to draw a committee from a posterior again: few numbers instead of M x P.
+
+    ``precision`` is the name of that in which its members compute, if it is not the model's.
+    """
 
     members: int
     seed: int
     step: float
+    precision: str | None = None
 
     @classmethod
     def choose(
         cls, members: int, seed: int, potential: Potential, features: FeatureModel, structures: Structures
     ) -> "Drawn":
-        """With the step that suits the network on structures like these."""
-        return cls(members, seed, choose_step(potential, _directions(members, seed, potential, features), structures))
+        """With the step that suits the network on structures like these.
+
+        Where much is known, directions of single precision change forces by little more than their rounding: such a
+        committee computes in double precision, which takes half as long again.
+        """
+        directions = _directions(members, seed, potential, features)
+        try:
+            return cls(members, seed, choose_step(potential, directions, structures))
+        except InputError as error:
+            if potential.dtype == torch.float64:
+                raise
+            log.info("the committee computes in float64: %s", str(error).split(":")[0])
+        return cls(members, seed, choose_step(potential, directions, structures, torch.float64), "float64")
 
     def committee(self, potential: Potential, features: FeatureModel) -> Committee:
         """The committee itself."""
-        return Committee(potential, _directions(self.members, self.seed, potential, features), self.step)
+        precision = None if self.precision is None else getattr(torch, self.precision)
+        return Committee(potential, _directions(self.members, self.seed, potential, features), self.step, precision)
 
 
 def _directions(members: int, seed: int, potential: Potential, features: FeatureModel) -> Tensor:

@@ -46,7 +46,7 @@ _CHECK = {
     "rank_correlation": Annotated[float, Field(ge=-1.001, le=1.001)],
     "reference": str,
 }
-_COMMITTEE = {"members": Several, "seed": Seed, "step": Positive}
+_COMMITTEE = {"members": Several, "seed": Seed, "step": Positive, "precision": (one_of(["float64"]) | None, None)}
 _SKETCH = {"kind": one_of(SKETCHES), "dim": Annotated[int, Field(ge=1, lt=2**31)], "seed": Seed}
 
 
