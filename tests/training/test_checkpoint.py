@@ -109,7 +109,7 @@ def test_a_checkpoint_of_before_goes_on(parts, tmp_path):
     laps = []
     settle = {"architecture": SHORT.architecture, "steps": 300, "warm_up": 10}
     training = parts["train"][:2], parts["valid"][:5], tmp_path / "a.model"
-    recipe = dataclasses.replace(PRESETS["fast"], **settle)
+    recipe = dataclasses.replace(PRESETS["fast"], patience=0, **settle)
     with pytest.raises(KeyboardInterrupt):
         train(*training, recipe, seed=5, device="cpu", on_lap=stop)
     state = torch.load(tmp_path / "a.model.checkpoint", weights_only=True)

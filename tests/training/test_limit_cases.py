@@ -33,7 +33,7 @@ CASES = {
 def test_each_lacks_what_it_was_built_to_lack(lacking, shuffled, tmp_path):
     labels, settings = CASES[lacking]
     valid, learnt = shuffled[:30], shuffled[30 : 30 + labels]
-    recipe = replace(PRESETS["standard"], **{"architecture": TINY, "warm_up": 10, **settings})
+    recipe = replace(PRESETS["standard"], **{"architecture": TINY, "warm_up": 10, "patience": 0, **settings})
     trained = train(learnt, valid, tmp_path / "a.model", recipe, device="cpu")
     record = read_training_record(tmp_path / "a.model")
     assert record == trained.record
@@ -61,7 +61,7 @@ def test_twice_the_steps_bring_about_what_was_foretold(labels, steps, shuffled, 
     monkeypatch.setattr(schedule, "is_flat", lambda path: False)  # all steps are taken, whether they pay or not
     errors, gains = [], []
     for number in range(2):
-        recipe = replace(PRESETS["standard"], architecture=TINY, steps=steps * 2**number, warm_up=10)
+        recipe = replace(PRESETS["standard"], architecture=TINY, steps=steps * 2**number, warm_up=10, patience=0)
         sets = shuffled[30 : 30 + labels], shuffled[:30]
         record = train(*sets, tmp_path / f"{number}.model", recipe, device="cpu").record
         errors.append(record.valid.force_rmse)

@@ -109,7 +109,13 @@ def test_killed_training_resumes(parts, files, tmp_path):
 
 
 SETTLE = dataclasses.replace(
-    PRESETS["fast"], architecture=TINY_RECIPE.architecture, learning_rate=3e-2, steps=150, extensions=1, warm_up=10
+    PRESETS["fast"],
+    architecture=TINY_RECIPE.architecture,
+    learning_rate=3e-2,
+    steps=150,
+    extensions=1,
+    warm_up=10,
+    patience=0,
 )
 
 

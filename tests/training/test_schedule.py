@@ -9,7 +9,7 @@ from adaptntk.training.recipe import PRESETS
 from adaptntk.training.schedule import FLAT_GAIN, FLAT_LAPS, LAPS, Laps, Plan, is_flat, lap_lengths, last_gain
 from tests.conftest import TINY_RECIPE
 
-SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0, slows_after=0)
+SETTLE = dataclasses.replace(PRESETS["standard"], steps=1000, warm_up=0, slows_after=0, patience=0)
 EVEN = Laps(20, 20)
 
 
@@ -146,3 +146,13 @@ def test_a_rate_that_slows_falls_with_the_root_of_the_steps():
     assert rates[600] == pytest.approx(rates[599], rel=0.01)
     assert rates[-1] == pytest.approx(rates[600] / 400, rel=0.01)
     assert (np.diff(rates) <= 0).all()
+
+
+def test_nobody_asks_before_patience_is_at_its_end():
+    patient = dataclasses.replace(SETTLE, patience=500)
+    plan, _, _ = carry_out(patient, lambda steps: min(steps, 200) ** -0.5)
+    assert plan.flat
+    impatient = carry_out(SETTLE, lambda steps: min(steps, 200) ** -0.5)[1]
+    assert max(impatient) < 500 <= max(carry_out(patient, lambda steps: min(steps, 200) ** -0.5)[1])
+    whole = carry_out(dataclasses.replace(SETTLE, patience=5000), lambda steps: min(steps, 200) ** -0.5)[0]
+    assert (whole.flat, whole.steps) == (False, 1000)

@@ -29,6 +29,8 @@ class Recipe:
         slows_after: steps after which it falls with one over the root of the steps, before ``settle`` brings it to
             zero: a high rate learns fast, a low one generalises better where labels are few. 0 for a constant rate.
         anneal: share of all steps in which ``settle`` brings the rate to zero.
+        patience: steps before which ``settle`` does not ask whether the validation error is flat: a few odd structures
+            in a small validation set may rest while all others are still learnt.
         extensions: how often ``settle`` doubles the steps when they are used up while the validation error still falls.
         average: the weights that are validated and saved are a moving average over about this share of the steps so
             far; 0 for the weights themselves.
@@ -64,6 +66,7 @@ class Recipe:
     warm_up: int = 0
     slows_after: int = 0
     anneal: float = 0.4
+    patience: int = 0
     extensions: int = 0
     average: float = 0.0
     energy_weight: float = 0.01
@@ -105,6 +108,7 @@ class Recipe:
             "batch_atoms": 48,
             "warm_up": 0,
             "slows_after": 0,
+            "patience": 0,
             "anneal": 0.4,
             "extensions": 0,
             "average": 0.0,
@@ -130,6 +134,7 @@ _STANDARD = Recipe(
     steps=20_000,
     warm_up=20,
     slows_after=300,
+    patience=5_000,
     average=0.05,
     energy_weight=0.1,
     stress_weight=0.1,

@@ -73,7 +73,7 @@ class Plan(NamedTuple):
         """The plan after a lap, by the validation errors so far, and where it matters the error on what was learnt."""
         if recipe.schedule != "settle" or self.anneal_from is not None:
             return self
-        if is_flat(path):
+        if done >= recipe.patience and is_flat(path):
             last = last_gain(path).steps
             return Plan(last + max(1, round(last * recipe.anneal / (1 - recipe.anneal))), last, self.extensions, True)
         if done < self._last_constant(recipe):
