@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # Parameters of the networks of the presets: so many, and so many more for each element.
 PARAMETERS = {
-    "fast": (46_624, 2_288),
+    "fast": (37_152, 1_968),
     "standard": (46_624, 2_288),
     "paper": (461_968, 87_424),
     "small": (12_064, 1_216),

@@ -39,7 +39,7 @@ PLANS = {
         "first": {"train": 20, "valid": 20, "holdout": 10},
         "round": {"train": 15, "valid": 2, "holdout": 3},
         "explore": {"temperatures": [800.0], "trajectories": 6, "steps": 500, "interval": 10, "patience": 10},
-        "train": {"preset": "fast"},
+        "train": {"preset": "standard", "steps": 2000},
         "stop": {"rounds": 4},
     }),
     "smoke": Plan(400.0, 2, 10, {
