@@ -14,6 +14,7 @@ from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.method import OF_ATOMS
 from adaptntk.verbs import score
+from adaptntk.verbs.fit import FitReport
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +110,12 @@ def test_an_evaluation_has_atoms_and_both_controls(joint, parts):
     assert atoms["spearman"]["within"] > atoms["control_force_size_spearman"]["within"]
     assert 0.8 < atoms["conformal"]["0.9"]["observed"] < 0.98
     assert {"control_predicted_energy_spearman", "control_force_size_spearman"} <= found.keys()
+
+
+def test_fit_tells_the_scale_of_atoms(joint, tmp_path):
+    (line,) = [line for line in FitReport(joint, tmp_path / "joint.ntk").lines() if line.startswith("atoms")]
+    assert f"from {len(joint.calibration.atom_ratios)} atoms" in line
+    assert f"{joint.calibration.atoms.a:.4g} v" in line
 
 
 def test_the_verb_writes_a_number_for_each_atom(joint, parts, tmp_path):

@@ -237,6 +237,9 @@ def _calibration_lines(calibration: "Calibration", score: str) -> Iterable[str]:
         line = f"sigma^2 = {forces.a:.4g} {score} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures"
         yield f"calibration  {line}"
         yield _bound_line(ratios)
+    if (atoms := calibration.atoms) is not None:
+        line = f"sigma^2 = {atoms.a:.4g} v + ({atoms.b:.4g} eV/Å)^2 from {len(calibration.atom_ratios):,} atoms"
+        yield f"atoms        {line}; v: variance of the committee"
     if energy is None:
         yield "energies     no energy labels: energies get no uncertainty"
         return
