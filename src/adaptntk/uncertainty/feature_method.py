@@ -223,8 +223,8 @@ class NTKOptions(RidgeOptions):
 def joint_dimension(rows: int, parameters: int) -> int:
     """As many dimensions as tell so many rows apart: a quarter more than there are, from 1,024 to 4,096.
 
-    With it scores have the ranks of the exact ones to 0.99 (``python -m benchmarks sketch``); a query takes p^2
-    operations, and beyond 4,096 they are no longer small beside the gradient itself.
+    With so many, scores of the networks tried had the ranks of the exact ones to 0.99; `fit` measures it. A query takes
+    p^2 operations, and beyond 4,096 they are no longer small beside the gradient itself.
     """
     wanted = min(max(128 * math.ceil(1.25 * rows / 128), 1024), 4096)
     return min(wanted, parameters - parameters % 2)
