@@ -17,7 +17,7 @@ import numpy as np
 from adaptntk import Fitted, read_structures
 from adaptntk.core.metrics import spearman
 from adaptntk.files import locked, make_folder
-from adaptntk.md.rules import ConformalThreshold, ErrorLevel, UncertaintyRule
+from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Reading, UncertaintyRule
 from adaptntk.report.tables import aligned
 from benchmarks.harness.record import save_record
 from benchmarks.monitor.cost import measured_cost
@@ -144,7 +144,11 @@ def judge(
     calibration = uncertainty.calibration
     assert calibration is not None
     stops = {t: [run.stopped_by(rule, uncertainty, stride) for run in runs[t]] for t in (COLD, HOT)}
-    scores = [rule.score(frame.info["ntk_variance"], calibration) for run in runs[COLD] for frame in run.frames]
+    scores = [
+        rule.score(Reading.of(frame, frame.info["ntk_variance"]), calibration)
+        for run in runs[COLD]
+        for frame in run.frames
+    ]
     found = []
     for tolerance in TOLERANCES:
         hot, cold = (

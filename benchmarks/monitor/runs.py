@@ -110,7 +110,15 @@ class Recorded:
     def observations(self) -> list[Observation]:
         """What a monitor would have seen."""
         return [
-            Observation(i["step"], i["time"], frame, self.frames[0], i["temperature"], variance=i["ntk_variance"])
+            Observation(
+                i["step"],
+                i["time"],
+                frame,
+                self.frames[0],
+                i["temperature"],
+                variance=i["ntk_variance"],
+                sigma=i.get("forces_uncertainty"),
+            )
             for frame in self.frames
             for i in [frame.info]
         ]

@@ -16,7 +16,7 @@ from ase import units
 from numpy.typing import NDArray
 
 from adaptntk.core import metrics
-from adaptntk.core.calibration import conformal_quantile, cross_fitted_sigma
+from adaptntk.core.calibration import conformal_quantile, cross_fitted_sigma, grouped_quantile
 from adaptntk.core.metrics import Array
 from adaptntk.data.labels import reference_stresses
 from adaptntk.data.structures import Structures, reference_energies, reference_forces, structure_sizes
@@ -206,6 +206,29 @@ def observed_coverage(ratios: Array, sigma: Array, errors: Array, coverage: floa
     # Calibration set and test set are both finite: the coverage seen scatters around the one stated.
     spread = np.sqrt(coverage * (1 - coverage) * (1 / len(ratios) + 1 / len(errors)))
     return {"stated": coverage, "observed": observed, "standard_error": float(spread), "error_over_sigma": factor}
+
+
+def atom_coverage(
+    ratios: Array, worst: Array, sigma: Sequence[Array], errors: Sequence[Array], coverage: float
+) -> dict[str, Any]:
+    """How often the bound of an atom holds, and that of all atoms of a structure together.
+
+    ``ratios`` are the errors over sigma of the atoms of the calibration, ``worst`` the largest of each structure. Atoms
+    of a structure are alike, so chance is counted in structures.
+    """
+    found = observed_coverage(worst, np.ones(len(errors)), _largest_ratios(sigma, errors), coverage)
+    factor = grouped_quantile(ratios, coverage, len(worst))
+    every = {"all_" + key: value for key, value in found.items() if key in ("observed", "error_over_sigma")}
+    if not np.isfinite(factor):
+        return {"stated": coverage, "observed": None, "error_over_sigma": None} | every
+    observed = float(np.mean(np.concatenate(errors) <= np.concatenate(sigma) * factor))
+    spread = np.sqrt(coverage * (1 - coverage) * (1 / len(worst) + 1 / len(errors)))
+    mean = {"stated": coverage, "observed": observed, "standard_error": float(spread), "error_over_sigma": factor}
+    return mean | every
+
+
+def _largest_ratios(sigma: Sequence[Array], errors: Sequence[Array]) -> Array:
+    return np.array([np.max(e / s) for s, e in zip(sigma, errors, strict=True)])
 
 
 def atom_ranking(scores: Sequence[Array], errors: Sequence[Array]) -> dict[str, float | None]:

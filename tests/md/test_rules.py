@@ -11,7 +11,7 @@ from adaptntk.core.calibration import Calibration, VarianceCalibration
 from adaptntk.errors import InputError
 from adaptntk.md.dynamics import Monitor, StopReason
 from adaptntk.md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, LoneAtoms, NotFinite, TemperatureLimit
-from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Observation, RelativeThreshold
+from adaptntk.md.rules import AtomErrorLevel, ConformalThreshold, ErrorLevel, Observation, RelativeThreshold
 
 # 99 scores 0.01 .. 0.99, sigma^2 = u + 0.01, errors between 0.5 and 1.5 sigma.
 CALIBRATION = Calibration(
@@ -23,9 +23,10 @@ CALIBRATION = Calibration(
 ETHANOL = ase.build.molecule("CH3CH2OH")
 
 
-def observed(variance=None, atoms=ETHANOL, **others):
+def observed(variance=None, atoms=ETHANOL, calibration=CALIBRATION, **others):
     values = {"step": 7, "time": 3.5, "start": ETHANOL, "temperature": 300.0, "target": 300.0} | others
-    return Observation(atoms=atoms, variance=variance, **values)
+    sigma = None if variance is None else float(calibration.force_sigma(np.array([variance]))[0])
+    return Observation(atoms=atoms, variance=variance, sigma=sigma, **values)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,33 @@ def test_uncertainty_rules_on_real_structures(fitted, parts):
     known = fitted.score(parts["test"]).variance
     strange = float(fitted.score([squeezed]).variance[0])
     for rule in rules:
-        alarms = [rule.check(observed(float(u)), fitted.calibration) is not None for u in known]
+        known_ones = [observed(float(u), calibration=fitted.calibration) for u in known]
+        alarms = [rule.check(each, fitted.calibration) is not None for each in known_ones]
         assert np.mean(alarms) <= 0.15, rule.name
-        assert rule.check(observed(strange), fitted.calibration) is not None, rule.name
+        strange_one = observed(strange, calibration=fitted.calibration)
+        assert rule.check(strange_one, fitted.calibration) is not None, rule.name
+
+
+# Errors of atoms between 0.5 and 1.5 sigma_i, sigma_i^2 = v_i + 0.01; of the worst of each structure up to 2.
+OF_ATOMS = replace(
+    CALIBRATION,
+    atoms=VarianceCalibration(1.0, 0.1),
+    atom_ratios=np.linspace(0.5, 1.5, 990),
+    worst_ratios=np.linspace(1.0, 2.0, 99),
+)
+
+
+def test_the_worst_atom_alarms_however_sure_the_structure_is():
+    rule = AtomErrorLevel(0.5, 0.9)
+    threshold = 0.5 / OF_ATOMS.worst_ratios[89]
+    assert rule.check(observed(0.01, worst_atom=0.999 * threshold), OF_ATOMS) is None
+    reason = rule.check(observed(0.01, worst_atom=1.001 * threshold), OF_ATOMS)
+    assert "of all atoms, 0.5005 eV/Å for the worst, passed 0.5 eV/Å" in reason
+    assert rule.check(observed(0.01, worst_atom=None), OF_ATOMS) is None
+    with pytest.raises(InputError, match="needs an uncertainty of atoms: fit with --committee"):
+        rule.check_calibration(CALIBRATION)
+    with pytest.raises(InputError, match=r"can never be kept: the bound at 0\.9 is 0\.19"):
+        AtomErrorLevel(0.15, 0.9).check_calibration(OF_ATOMS)
 
 
 def test_false_alarms_of_the_conformal_rule_are_as_rare_as_stated():

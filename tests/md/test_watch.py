@@ -11,9 +11,9 @@ from adaptntk.core.calibration import Calibration, VarianceCalibration
 from adaptntk.errors import InputError
 from adaptntk.md.dynamics import Monitor
 from adaptntk.md.physical_rules import PHYSICAL_RULES
-from adaptntk.md.rules import ConformalThreshold, ErrorLevel
+from adaptntk.md.rules import AtomErrorLevel, ConformalThreshold, ErrorLevel
 from adaptntk.md.watch import Watch
-from tests.md.test_rules import CALIBRATION, observed
+from tests.md.test_rules import CALIBRATION, OF_ATOMS, observed
 
 
 def alarms(watch, calibration=CALIBRATION):
@@ -23,7 +23,25 @@ def alarms(watch, calibration=CALIBRATION):
 
 
 def framed(scores):
-    return [Atoms("H", info={"ntk_variance": score}) for score in scores]
+    sigmas = CALIBRATION.force_sigma(np.array(scores, dtype=float))
+    told = zip(scores, sigmas, strict=True)
+    return [Atoms("H", info={"ntk_variance": score, "forces_uncertainty": sigma}) for score, sigma in told]
+
+
+def test_atoms_are_watched_besides():
+    atoms = AtomErrorLevel(0.7, 0.8, patience=3, lost=4.0)
+    assert alarms(Watch(0.8, None, 3, 4.0, max_atom_error=0.7), OF_ATOMS) == [
+        ConformalThreshold(0.8, patience=3, lost=4.0),
+        atoms,
+    ]
+    assert alarms(Watch(0.8, 0.5, 3, 4.0, max_atom_error=0.7), OF_ATOMS) == [
+        ErrorLevel(0.5, 0.8, patience=3, lost=4.0),
+        atoms,
+    ]
+    frames = framed([0.1, 0.1])
+    for frame, sigma in zip(frames, (0.1, 2.0), strict=True):
+        frame.arrays["forces_uncertainty_per_atom"] = np.array([sigma])
+    assert Watch(0.8, max_atom_error=0.7).not_lost(frames, OF_ATOMS) == frames[:1]
 
 
 def test_rules():

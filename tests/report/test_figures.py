@@ -119,7 +119,7 @@ def test_picks_are_whole_numbers(picks):
 def test_a_figure_of_what_is_known(parts, tmp_path):
     """With undefined correlations, constant uncertainties and crystals without forces."""
     rng, count = np.random.default_rng(0), 40
-    columns = {"frame": np.arange(count), "atoms": np.full(count, 8), "ntk_variance": np.ones(count)}
+    columns = {"frame": np.arange(count), "atoms": np.full(count, 8), "force_score": np.ones(count)}
     blank = [None] * count
     columns |= {"forces_uncertainty": np.full(count, 0.3), "force_error": np.where(np.arange(count) < 9, 0.0, 0.2)}
     columns |= {"energy_uncertainty": rng.random(count) + 1, "energy_error": rng.normal(size=count)}

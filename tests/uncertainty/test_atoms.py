@@ -1,13 +1,16 @@
 """Uncertainties of single atoms, from the committee."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from ase.io import read
 
 from adaptntk.core.calibration import Calibration, fit_variance
+from adaptntk.core.question import ENERGY, QUESTIONS, force_scores
 from adaptntk.data.structures import write_structures
 from adaptntk.errors import InputError
-from adaptntk.evaluation import atom_errors, atom_ranking
+from adaptntk.evaluation import atom_errors, atom_ranking, force_errors
 from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.uncertainty.evaluate import evaluate
 from adaptntk.uncertainty.file import load_fitted, save_fitted
@@ -108,7 +111,10 @@ def test_an_evaluation_has_atoms_and_both_controls(joint, parts):
     found = evaluate(joint, parts["pool"]).metrics
     atoms = found["atoms"]
     assert atoms["spearman"]["within"] > atoms["control_force_size_spearman"]["within"]
-    assert 0.8 < atoms["conformal"]["0.9"]["observed"] < 0.98
+    bound = atoms["conformal"]["0.9"]
+    for key in ("observed", "all_observed"):  # of one atom, and of all of a structure
+        assert abs(bound[key] - 0.9) < 3 * bound["standard_error"]
+    assert bound["all_error_over_sigma"] > bound["error_over_sigma"]
     assert {"control_predicted_energy_spearman", "control_force_size_spearman"} <= found.keys()
 
 
@@ -144,3 +150,48 @@ def test_ranks_within_a_structure_and_over_all():
     found = atom_ranking(scores, errors)
     assert found["within"] == pytest.approx(0)
     assert found["over_all"] == pytest.approx(-0.77, abs=0.02)
+
+
+def judged_by(fitted, question, parts):
+    """The same uncertainty with another question."""
+    frames = parts["valid"]
+    found, errors = fitted.assess(frames), force_errors(fitted.potential.predict(frames).forces, frames)
+    spread = fitted.method.committee.spread(frames).mean_forces
+    asked = None if question == ENERGY else force_scores(question, found.variance, spread)
+    rng = np.random.default_rng(0)
+    calibration = Calibration.fit(found.variance, errors, np.full(len(errors), np.nan), rng, 1.0, question, asked)
+    of_atoms = {name: getattr(fitted.calibration, name) for name in ("atoms", "atom_ratios", "worst_ratios")}
+    return replace(fitted, calibration=replace(calibration, **of_atoms))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_forces_are_judged_by_the_question(joint, parts, tmp_path, question):
+    fitted, pool = judged_by(joint, question, parts), parts["pool"][:6]
+    scores, known = fitted.score(pool), fitted.calibration
+    spread = fitted.method.committee.spread(pool).mean_forces
+    expected = known.forces.sigma(force_scores(question, scores.variance, spread))
+    assert np.allclose(scores.sigma, expected, rtol=5e-3)
+    assert known.usual_sigma == pytest.approx(np.median(fitted.score(parts["valid"]).sigma), rel=1e-2)
+    # Alone as together, from the calculator, among candidates, and from a file.
+    _, alone = fitted.observe(pool[0], per_atom=True)
+    assert alone.sigma[0] == pytest.approx(scores.sigma[0], rel=3e-2)
+    assert np.allclose(alone.atoms.sigma[0], joint.score_atoms(pool[:1]).sigma[0], rtol=3e-2)
+    candidates = fitted.candidates(pool)
+    assert (candidates.scores.sigma is None) == (question != ENERGY)
+    assert np.allclose(candidates.scores_of([2, 0]).sigma, scores.sigma[[2, 0]], rtol=3e-2)
+    save_fitted(fitted, tmp_path / "asked.ntk")
+    loaded = load_fitted(tmp_path / "asked.ntk", potential=fitted.potential)
+    assert loaded.calibration.question == question
+    assert np.array_equal(loaded.calibration.force_scores, known.force_scores)
+    assert np.allclose(loaded.score(pool).sigma, scores.sigma, rtol=1e-4)
+
+
+def test_parts_of_the_energy_have_an_uncertainty(joint, parts):
+    """Changes of the parts add up to that of the whole, which the gradient tells exactly, and are far larger."""
+    for changes in joint.method.committee.changes(parts["pool"][:3]):
+        largest = np.abs(changes.atom_energies).max()
+        assert np.allclose(changes.atom_energies.sum(axis=1), changes.energies, atol=0.05 * largest)
+        assert largest > 3 * np.abs(changes.energies).max()
+    scores = joint.score(parts["pool"][:3], per_atom=True)
+    assert [len(sigma) for sigma in scores.atoms.energy_sigma] == [len(atoms) for atoms in parts["pool"][:3]]
+    assert all((sigma > 0).all() for sigma in scores.atoms.energy_sigma)

@@ -67,8 +67,8 @@ def test_flags(name, fit_by_name, strange):
         assert entries["beyond_calibration"] is bool(beyond)
         assert ("forces_uncertainty" in entries) == ("forces_error_bound" in entries) == (not lone)
         assert entries.get("lone_atoms", 0) == scores.lone_atoms[index]
-        _, observed = fitted.observe(strange[index], 0.9)
-        assert observed.keys() == entries.keys()
+        _, observed = fitted.observe(strange[index])
+        assert fitted.entries(observed, 0, 0.9).keys() == entries.keys()
 
 
 def test_the_calibration_set_itself_is_not_beyond(fit_by_name, parts):

@@ -97,7 +97,8 @@ def test_groups_and_separation(fitted, parts):
 @pytest.mark.parametrize("name", ["ntk", "last_layer", "distance", "ensemble"])
 def test_what_is_observed_is_what_is_scored(name, fit_by_name, parts):
     fitted, atoms = fit_by_name(name), parts["test"][2]
-    point, entries = fitted.observe(atoms, 0.8)
+    point, observed = fitted.observe(atoms)
+    entries = fitted.entries(observed, 0, 0.8)
     scores = fitted.score([atoms])
     expected = fitted.entries(scores, 0, 0.8)
     keys = {f"{name}_variance", *(f"{w}_{x}" for w in ("forces", "energy") for x in ("uncertainty", "error_bound"))}
@@ -114,15 +115,15 @@ def test_the_stress_of_a_crystal_is_observed(name, fit_by_name, parts):
     atoms.set_cell([6.0, 6.0, 6.0])
     atoms.pbc = True
     expected = fitted.potential.single_point(atoms)
-    assert np.allclose(fitted.observe(atoms, 0.9)[0].stress, expected.stress, atol=1e-5)
+    assert np.allclose(fitted.observe(atoms)[0].stress, expected.stress, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_a_network_that_breaks_down_is_seen(name, fit_by_name, parts):
     atoms = parts["test"][2].copy()
     atoms.positions[1] = atoms.positions[0]
-    _, entries = fit_by_name(name).observe(atoms, 0.9)
-    assert np.isnan(entries[f"{name}_variance"])
+    _, scores = fit_by_name(name).observe(atoms)
+    assert np.isnan(scores.variance[0])
 
 
 @pytest.mark.parametrize("name", ["ntk", "last_layer", "ensemble"])

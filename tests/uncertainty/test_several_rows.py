@@ -189,8 +189,8 @@ def test_file(fitted, sets, tmp_path):
 
 def test_observation_and_contract(fitted, sets):
     atoms = sets["pool"][3]
-    _, entries = fitted.observe(atoms, 0.5)
-    assert entries == pytest.approx(fitted.entries(fitted.score([atoms]), 0, 0.5), rel=1e-6)
+    _, observed = fitted.observe(atoms)
+    assert fitted.entries(observed, 0, 0.5) == pytest.approx(fitted.entries(fitted.score([atoms]), 0, 0.5), rel=1e-6)
     check_method(fitted.method, sets["pool"][:6])
 
 

@@ -162,7 +162,7 @@ def test_features_of_the_total_energy_speak_of_known_sizes_only(name, normalise,
             with pytest.raises(InputError, match=f"frame 1: .*--normalise {normalise}. {why}"):
                 ask(unknown)
         with pytest.raises(InputError, match=why):
-            each.observe(trimer, 0.9)
+            each.observe(trimer)
         with pytest.raises(InputError, match=why):
             each.score(unknown, store=tmp_path / "store")
     with pytest.raises(InputError, match=r"validation set, frame 20: .* on structures of 9 atoms: cannot speak of 18"):

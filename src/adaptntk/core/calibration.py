@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from adaptntk.core.metrics import Array
+from adaptntk.core.question import ENERGY
 from adaptntk.errors import InputError
 from adaptntk.representation import short_repr
 
@@ -79,6 +80,17 @@ def conformal_quantile(scores: Array, coverage: float) -> float:
     return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
 
 
+def grouped_quantile(scores: Array, coverage: float, groups: int) -> float:
+    """The threshold of `conformal_quantile` for scores that come in groups, as atoms do in structures.
+
+    Scores of a group are alike, so it is groups that are exchangeable: each counts ``1 / (groups + 1)``, and as much is
+    left for the new one. Infinite when there are too few of them.
+    """
+    check_coverage(coverage)
+    rank = math.ceil(len(scores) * coverage * (groups + 1) / groups) if groups else len(scores) + 1
+    return float(np.sort(scores)[rank - 1]) if rank <= len(scores) else math.inf
+
+
 def check_coverage(coverage: float) -> None:
     """Refuse what is no probability."""
     if not 0 < coverage < 1:
@@ -101,6 +113,7 @@ class Calibration:
 
     Args:
         forces: to the root mean square force error of a structure, eV/Å; None where no forces were labelled.
+            It begins from the force score, which is the raw score unless ``question`` says otherwise.
         energy: to the energy error without the offset, eV, divided by the number of atoms to the power
             ``energy_power``; None where no energies were labelled.
         ratios: force error over predicted sigma of each calibration structure, sigma cross-fitted.
@@ -111,6 +124,9 @@ class Calibration:
         atoms: from the committee's variance to the root mean square error of a force component of an atom, eV/Å; None
             where there is no committee, or no forces were labelled.
         atom_ratios: error over sigma of each atom of the calibration structures, as ``ratios``.
+        worst_ratios: the largest of each structure; none in files of before.
+        question: which score speaks of forces, a name of `QUESTIONS`.
+        force_scores: that of each calibration structure, where it is not the raw one.
     """
 
     forces: VarianceCalibration | None
@@ -123,14 +139,25 @@ class Calibration:
     energy_ratios: Array = field(default_factory=lambda: np.zeros(0))
     atoms: VarianceCalibration | None = None
     atom_ratios: Array = field(default_factory=lambda: np.zeros(0))
+    worst_ratios: Array = field(default_factory=lambda: np.zeros(0))
+    question: str = ENERGY
+    force_scores: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def fit(
-        cls, variances: Array, force_errors: Array, energy_errors: Array, rng: Generator, energy_power: float = 1.0
+        cls,
+        variances: Array,
+        force_errors: Array,
+        energy_errors: Array,
+        rng: Generator,
+        energy_power: float = 1.0,
+        question: str = ENERGY,
+        force_scores: Array | None = None,
     ) -> "Calibration":
         """Fit both scales, and keep what conformal thresholds of any coverage need.
 
         Args:
+            question, force_scores: which scores speak of forces, if it is not the raw ones.
             force_errors, energy_errors: NaN for structures without that label; a scale is fitted where
                 `MINIMUM_STRUCTURES` have it. The errors of energies have a sign.
         """
@@ -139,12 +166,14 @@ class Calibration:
             check_calibration_size(max(np.isfinite(e).sum() for e in (force_errors, energy_errors)))
         # A generator of its own: numbers of forces do not depend on whether energies were labelled.
         own = rng.spawn(1)[0]
-        forces, ratios = _scale(variances, force_errors, rng) if has_forces else (None, np.zeros(0))
+        asked = variances if force_scores is None else force_scores
+        forces, ratios = _scale(asked, force_errors, rng) if has_forces else (None, np.zeros(0))
         offset = float(np.nanmean(energy_errors)) if has_energy else 0.0
         remaining = np.abs(energy_errors - offset)
         energy, energy_ratios = _scale(variances, remaining, own) if has_energy else (None, np.zeros(0))
-        ordered = np.sort(variances)
-        return cls(forces, energy, ratios, ordered, energy_power, energy_offset=offset, energy_ratios=energy_ratios)
+        ordered, others = np.sort(variances), np.zeros(0) if force_scores is None else np.sort(force_scores)
+        found = cls(forces, energy, ratios, ordered, energy_power, energy_offset=offset, energy_ratios=energy_ratios)
+        return replace(found, question=question, force_scores=others)
 
     def with_atoms(self, variances: Sequence[Array], errors: Sequence[Array], rng: Generator) -> "Calibration":
         """The same, and a scale of the errors of atoms: of each structure one number per atom, of both kinds.
@@ -156,15 +185,26 @@ class Calibration:
         for fitted, held_out in (halves, halves[::-1]):
             own = fit_variance(*(np.concatenate([several[i] for i in fitted]) for several in (variances, errors)))
             ratios += [errors[i] / own.sigma(variances[i]) for i in held_out]
-        return replace(self, atoms=whole, atom_ratios=np.sort(np.concatenate(ratios)))
+        worst = np.sort([ratio.max() for ratio in ratios])
+        return replace(self, atoms=whole, atom_ratios=np.sort(np.concatenate(ratios)), worst_ratios=worst)
 
-    def force_sigma(self, variance: Array) -> Array:
-        """Expected root mean square force error, eV/Å."""
+    def force_sigma(self, score: Array) -> Array:
+        """Expected root mean square force error, eV/Å, from the force score."""
         if self.forces is None:
             raise InputError("forces are not calibrated: fit with validation structures that have force labels")
-        return self.forces.sigma(variance)
+        return self.forces.sigma(score)
 
-    def error_bound(self, variance: Array, coverage: float) -> Array:
+    @property
+    def usual_sigma(self) -> float:
+        """The median of the calibration structures, eV/Å."""
+        known = self.variances if self.question == ENERGY else self.force_scores
+        return float(np.median(self.force_sigma(known)))
+
+    def error_bound(self, score: Array, coverage: float) -> Array:
+        """From the force score: see `bound`."""
+        return self.bound(self.force_sigma(score), coverage)
+
+    def bound(self, sigma: Array, coverage: float) -> Array:
         """The force error of a new structure is below this with about the stated probability.
 
         On average over structures drawn like the calibration set; not for each one, and not for structures of another
@@ -172,7 +212,15 @@ class Calibration:
         is compared with the sigma of the other half and the bound uses the sigma of both: nearly the same, two
         parameters being shared by tens of structures or more.
         """
-        return self.force_sigma(variance) * conformal_quantile(self.ratios, coverage)
+        return sigma * conformal_quantile(self.ratios, coverage)
+
+    def atom_bound(self, sigma: Array, coverage: float) -> Array:
+        """The error of the force on an atom of a new structure is below this with about the stated probability."""
+        return sigma * grouped_quantile(self.atom_ratios, coverage, len(self.worst_ratios))
+
+    def worst_atom_bound(self, sigma: Array, coverage: float) -> float:
+        """No atom of a new structure has a larger error of its force, with about the stated probability."""
+        return float(sigma.max()) * conformal_quantile(self.worst_ratios, coverage)
 
     @property
     def largest(self) -> float:
@@ -186,10 +234,12 @@ class Calibration:
     def notes(self) -> list[str]:
         """What is wrong with it, in plain sentences."""
         found = []
-        for name, scale, key in (("force", self.forces, "forces"), ("energy", self.energy, "energy")):
+        asked = self.variances if self.question == ENERGY else self.force_scores
+        kinds = ("force", self.forces, "forces", asked), ("energy", self.energy, "energy", self.variances)
+        for name, scale, key, scores in kinds:
             if scale is None:
                 continue
-            sigma = scale.sigma(self.variances)
+            sigma = scale.sigma(scores)
             if sigma[-1] <= (1 + CONSTANT) * sigma[0]:
                 found.append(
                     f"the score says nothing about the {name} error on the calibration set: {key}_uncertainty is the "

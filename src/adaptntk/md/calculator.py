@@ -13,7 +13,7 @@ from adaptntk.core.calibration import check_coverage
 from adaptntk.errors import require
 from adaptntk.models.protocol import Potential, SinglePoint, check_species
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import CALIBRATED_KEYS, LONE_ATOMS, OF_ATOMS
+from adaptntk.uncertainty.method import ATOM_KEYS, CALIBRATED_KEYS, LONE_ATOMS
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
 
@@ -67,7 +67,8 @@ class UncertaintyCalculator(PotentialCalculator):
             between the results hold none, unless it is asked for by
             ``calculator.get_property("forces_uncertainty", atoms)``.
         per_atom: where there is an uncertainty, also that of the force on each atom: ``forces_uncertainty_per_atom``,
-            eV/Å. It takes one more force call for each member of the committee (``adaptntk fit --committee``).
+            eV/Å, and of its part of the energy: ``energies_uncertainty``, eV. It takes one more force call for each
+            member of the committee (``adaptntk fit --committee``).
         coverage: probability stated for ``forces_error_bound``.
     """
 
@@ -83,16 +84,16 @@ class UncertaintyCalculator(PotentialCalculator):
         self.uncertainty, self.every, self.coverage, self.per_atom = uncertainty, every, coverage, per_atom
         calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
         self.uncertainty_keys = (uncertainty.variance_key, *calibrated, LONE_ATOMS)
-        self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys, *([OF_ATOMS] if per_atom else [])]
+        self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys, *(ATOM_KEYS if per_atom else ())]
         self._geometries = 0
 
     def _observe(self, properties: list[str], new: bool) -> tuple[SinglePoint, dict[str, Any]]:
         due = self.every is not None and self._geometries % self.every == 0 and new
         self._geometries += new
-        if due or any(name in (*self.uncertainty_keys, OF_ATOMS) for name in properties):
-            point, entries = self.uncertainty.observe(self.atoms, self.coverage)
-            of_atoms = self.uncertainty.score_atoms([self.atoms]).sigma if self.per_atom else None
-            return point, entries if of_atoms is None else entries | {OF_ATOMS: of_atoms[0]}
+        if due or any(name in (*self.uncertainty_keys, *ATOM_KEYS) for name in properties):
+            point, scores = self.uncertainty.observe(self.atoms, per_atom=self.per_atom)
+            entries: dict[str, Any] = dict(self.uncertainty.entries(scores, 0, self.coverage))
+            return point, entries | self.uncertainty.atom_entries(scores, 0)
         return super()._observe(properties, new)
 
     def frame(self, atoms: Atoms) -> Atoms:
@@ -113,9 +114,10 @@ class UncertaintyCalculator(PotentialCalculator):
                     del holder[key]
         frame.info = {key: value for key, value in frame.info.items() if key not in self.uncertainty_keys}
         frame.info |= {key: self.results[key] for key in self.uncertainty_keys if key in self.results}
-        frame.arrays.pop(OF_ATOMS, None)
-        if OF_ATOMS in self.results:
-            frame.arrays[OF_ATOMS] = self.results[OF_ATOMS]
+        for key in ATOM_KEYS:
+            frame.arrays.pop(key, None)
+            if key in self.results:
+                frame.arrays[key] = self.results[key]
         frame.calc = SinglePointCalculator(frame, **{key: self.results[key] for key in PHYSICAL if key in self.results})
         return frame
 

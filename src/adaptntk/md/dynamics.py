@@ -13,11 +13,11 @@ from adaptntk.core.calibration import Calibration
 from adaptntk.errors import InputError, require
 from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.md.physical_rules import PHYSICAL_RULES, NotFinite
-from adaptntk.md.rules import Observation, Rule
+from adaptntk.md.rules import AtomErrorLevel, Observation, Rule
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import LONE_ATOMS
+from adaptntk.uncertainty.method import LONE_ATOMS, OF_ATOMS
 
 # Beyond these nothing is physical, and powers of far larger numbers overflow.
 _LARGEST = {"temperature": 10**6, "steps": 10**12, "timestep": 1000, "friction": 1000, "interval": 10**12}
@@ -110,6 +110,7 @@ def run_md(
     seed: int = 0,
     coverage: float = 0.9,
     progress: Progress = silent,
+    per_atom: bool = False,
 ) -> SimulationResult:
     """Langevin dynamics from ``start`` until a rule is broken or the steps are done.
 
@@ -121,14 +122,17 @@ def run_md(
         start: geometry, cell, masses and constraints; not changed.
         seed: of velocities and noise.
         coverage: probability stated for ``forces_error_bound`` in the frames.
+        per_atom: frames also hold the uncertainty of each atom, see `UncertaintyCalculator`; always so where a rule
+            looks at it.
     """
+    per_atom = per_atom or any(isinstance(rule, AtomErrorLevel) for rule in rules)
     rng = np.random.default_rng(seed)
     atoms = Atoms(numbers=start.numbers, positions=start.positions, cell=start.cell, pbc=start.pbc)
     atoms.set_masses(start.get_masses())
     atoms.set_constraint([constraint.copy() for constraint in start.constraints])
     deviation = np.sqrt(units.kB * settings.temperature / atoms.get_masses())[:, None]
     atoms.set_velocities(rng.standard_normal((len(atoms), 3)) * deviation)
-    atoms.calc = UncertaintyCalculator(uncertainty, settings.interval, coverage)
+    atoms.calc = UncertaintyCalculator(uncertainty, settings.interval, coverage, per_atom)
     thermostat = {"temperature_K": settings.temperature, "friction": settings.friction / units.fs, "rng": rng}
     dynamics = Langevin(atoms, settings.timestep * units.fs, fixcm=False, **thermostat)
     return watch(dynamics, rules, settings.steps, settings.interval, settings.temperature, progress)
@@ -187,5 +191,6 @@ def _observe(
         dynamics.nsteps, dynamics.get_time() / units.fs, atoms, start, float(atoms.get_temperature()), target,
         results["energy"], results["forces"], variance,
         results.get("forces_uncertainty"), results.get("forces_error_bound"),
+        float(results[OF_ATOMS].max()) if OF_ATOMS in results else None,
         results.get(LONE_ATOMS) == len(atoms),
     )  # fmt: skip

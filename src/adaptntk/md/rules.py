@@ -9,7 +9,7 @@ ends the run at once, as physical rules (``physical_rules.py``) do.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from ase import Atoms
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from adaptntk.core.calibration import Calibration, check_coverage
 from adaptntk.errors import InputError, require
+from adaptntk.uncertainty.method import OF_ATOMS
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Observation:
         variance: the raw score U.
         sigma: expected root mean square force error, eV/Å.
         bound: conformal bound of the force error, eV/Å.
+        worst_atom: the largest of the atoms' expected force errors, eV/Å.
         lone: whether no atom has a neighbour within the cutoff of the model; the score says nothing then.
     """
 
@@ -47,7 +49,28 @@ class Observation:
     variance: float | None = None
     sigma: float | None = None
     bound: float | None = None
+    worst_atom: float | None = None
     lone: bool = False
+
+    @property
+    def reading(self) -> "Reading":
+        """What rules on the uncertainty look at."""
+        return Reading(self.variance, self.sigma, self.worst_atom)
+
+
+class Reading(NamedTuple):
+    """The uncertainty of a geometry: the raw score U, and sigmas of the structure and of its worst atom in eV/Å."""
+
+    variance: float | None = None
+    sigma: float | None = None
+    worst_atom: float | None = None
+
+    @classmethod
+    def of(cls, frame: Atoms, variance: float) -> "Reading":
+        """Of a frame that a simulation left, with its raw score."""
+        of_atoms = frame.arrays.get(OF_ATOMS)
+        worst = None if of_atoms is None else float(of_atoms.max())
+        return cls(variance, frame.info.get("forces_uncertainty"), worst)
 
 
 class Rule(ABC):
@@ -94,8 +117,8 @@ class UncertaintyRule(Rule):
         """What the score must not pass; an `InputError` if the calibration cannot say."""
 
     @abstractmethod
-    def score(self, variance: float, calibration: Calibration) -> float:
-        """What is compared with the threshold."""
+    def score(self, reading: Reading, calibration: Calibration) -> float | None:
+        """What is compared with the threshold; None for a reading that has not what it takes."""
 
     @abstractmethod
     def sentence(self, score: str, threshold: str) -> str:
@@ -106,7 +129,8 @@ class UncertaintyRule(Rule):
         if observation.variance is None or observation.lone:
             return None
         calibration = self._calibrated(calibration)
-        return self.score(observation.variance, calibration) / self.threshold(calibration)
+        score = self.score(observation.reading, calibration)
+        return None if score is None else score / self.threshold(calibration)
 
     def check(self, observation: Observation, calibration: Calibration | None) -> str | None:
         excess = self.excess(observation, calibration)
@@ -143,8 +167,8 @@ class ConformalThreshold(UncertaintyRule):
     def threshold(self, calibration: Calibration) -> float:
         return _finite(calibration.variance_threshold(self.coverage), self.coverage, calibration)
 
-    def score(self, variance: float, calibration: Calibration) -> float:
-        return variance
+    def score(self, reading: Reading, calibration: Calibration) -> float | None:
+        return reading.variance
 
     def sentence(self, score: str, threshold: str) -> str:
         return f"the score {score} passed {threshold}, which {100 * self.coverage:.4g} % of known structures stay below"
@@ -152,7 +176,7 @@ class ConformalThreshold(UncertaintyRule):
 
 @dataclass(frozen=True)
 class ErrorLevel(UncertaintyRule):
-    """``sigma(U) q > level`` (eV/Å): the bound that the force error keeps with probability ``coverage`` passes a level.
+    """``sigma q > level`` (eV/Å): the bound that the force error keeps with probability ``coverage`` passes a level.
 
     q is the conformal quantile of error over sigma. The probability is that of structures like the calibration set; far
     from it the bound is an extrapolation.
@@ -168,19 +192,53 @@ class ErrorLevel(UncertaintyRule):
         require(self.level > 0, f"the error level must be positive (eV/Å), not {self.level}")
 
     def threshold(self, calibration: Calibration) -> float:
-        smallest = _finite(self.score(0.0, calibration), self.coverage, calibration)
-        require(
-            smallest < self.level,
-            f"the error level {self.level:.4g} eV/Å can never be kept: the bound at {self.coverage:.4g} is "
-            f"{smallest:.4g} eV/Å even where the score is 0; raise the level or train the model better",
-        )
+        smallest = float(calibration.error_bound(np.zeros(1), self.coverage)[0])
+        _require_reach(_finite(smallest, self.coverage, calibration), self.level, self.coverage)
         return self.level
 
-    def score(self, variance: float, calibration: Calibration) -> float:
-        return float(calibration.error_bound(np.array([variance]), self.coverage)[0])
+    def score(self, reading: Reading, calibration: Calibration) -> float | None:
+        if reading.sigma is None:
+            return None
+        return float(calibration.bound(np.array([reading.sigma]), self.coverage)[0])
 
     def sentence(self, score: str, threshold: str) -> str:
         return f"the {100 * self.coverage:.4g} % bound of the force error, {score} eV/Å, passed {threshold} eV/Å"
+
+
+@dataclass(frozen=True)
+class AtomErrorLevel(UncertaintyRule):
+    """``max_i sigma_i q > level`` (eV/Å): the bound that the force errors of all atoms keep together passes a level.
+
+    q is the conformal quantile of the largest error over sigma among the atoms of a structure, at ``coverage``: an
+    uncertain atom alarms in however large a structure. It needs an uncertainty of atoms.
+    """
+
+    level: float
+    coverage: float = 0.9
+    name: ClassVar[str] = "atom-error-level"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_coverage(self.coverage)
+        require(self.level > 0, f"the error level of atoms must be positive (eV/Å), not {self.level}")
+
+    def threshold(self, calibration: Calibration) -> float:
+        if calibration.atoms is None or not len(calibration.worst_ratios):
+            raise InputError(
+                f"the rule {self.name} needs an uncertainty of atoms: fit with --committee 16, for instance"
+            )
+        smallest = calibration.worst_atom_bound(calibration.atoms.sigma(np.zeros(1)), self.coverage)
+        _require_reach(_finite(smallest, self.coverage, calibration), self.level, self.coverage)
+        return self.level
+
+    def score(self, reading: Reading, calibration: Calibration) -> float | None:
+        if reading.worst_atom is None:
+            return None
+        return calibration.worst_atom_bound(np.array([reading.worst_atom]), self.coverage)
+
+    def sentence(self, score: str, threshold: str) -> str:
+        of_atom = f"the {100 * self.coverage:.4g} % bound of the force errors of all atoms, {score} eV/Å for the worst"
+        return f"{of_atom}, passed {threshold} eV/Å"
 
 
 @dataclass(frozen=True)
@@ -195,13 +253,21 @@ class RelativeThreshold(UncertaintyRule):
         require(self.factor > 0, f"the factor of the typical uncertainty must be positive, not {self.factor}")
 
     def threshold(self, calibration: Calibration) -> float:
-        return self.factor * float(np.median(calibration.force_sigma(calibration.variances)))
+        return self.factor * calibration.usual_sigma
 
-    def score(self, variance: float, calibration: Calibration) -> float:
-        return float(calibration.force_sigma(np.array([variance]))[0])
+    def score(self, reading: Reading, calibration: Calibration) -> float | None:
+        return reading.sigma
 
     def sentence(self, score: str, threshold: str) -> str:
         return f"the expected force error {score} eV/Å passed {threshold} eV/Å, {self.factor:.4g} times the usual"
+
+
+def _require_reach(smallest: float, level: float, coverage: float) -> None:
+    require(
+        smallest < level,
+        f"the error level {level:.4g} eV/Å can never be kept: the bound at {coverage:.4g} is {smallest:.4g} eV/Å even "
+        "where the score is 0; raise the level or train the model better",
+    )
 
 
 def _finite(threshold: float, coverage: float, calibration: Calibration) -> float:

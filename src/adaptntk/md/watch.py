@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ase import Atoms
 
@@ -10,7 +11,7 @@ from adaptntk.core.calibration import Calibration, check_coverage
 from adaptntk.errors import InputError
 from adaptntk.md.exploration import SCORE, score_of
 from adaptntk.md.physical_rules import PHYSICAL_RULES
-from adaptntk.md.rules import ConformalThreshold, ErrorLevel, Rule, UncertaintyRule
+from adaptntk.md.rules import AtomErrorLevel, ConformalThreshold, ErrorLevel, Reading, Rule, UncertaintyRule
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ class Watch:
         coverage: a frame alarms when its score passes the conformal threshold at this coverage; also the probability
             stated for the bound of the force error.
         max_error: a frame alarms instead when that bound passes this level, eV/Å.
+        max_atom_error: a frame alarms besides when the bound of the force errors of all its atoms passes this, eV/Å.
         patience: alarms until a run ends.
         lost: a frame beyond this multiple of an alarm's threshold ends a run at once, and is no candidate.
         keep_going: never end a run because of its uncertainty, only when it breaks down.
@@ -38,6 +40,7 @@ class Watch:
     keep_going: bool = False
     above: float | None = None
     early: bool = False
+    max_atom_error: float | None = None
 
     def __post_init__(self) -> None:
         check_coverage(self.coverage)
@@ -56,17 +59,15 @@ class Watch:
     def _alarms(self, calibration: Calibration | None) -> list[UncertaintyRule]:
         if self.keep_going:
             return []
-        if self.max_error is None:
-            return [self._score_rule]
-        level = ErrorLevel(self.max_error, self.coverage, patience=self.patience, lost=self.lost)
-        if not self.early:
-            return [level]
-        try:
-            level.check_calibration(calibration)
-        except InputError as error:
-            log.warning("not watched in this round: %s", error)
-            return [self._score_rule]
-        return [self._score_rule, level]
+        how: Any = {"patience": self.patience, "lost": self.lost}
+        levels: list[UncertaintyRule] = []
+        if self.max_error is not None:
+            levels.append(ErrorLevel(self.max_error, self.coverage, **how))
+        if self.max_atom_error is not None:
+            levels.append(AtomErrorLevel(self.max_atom_error, self.coverage, **how))
+        if self.early:
+            levels = [level for level in levels if _can_be_kept(level, calibration)]
+        return levels if self.max_error is not None and levels and not self.early else [self._score_rule, *levels]
 
     def threshold(self, calibration: Calibration | None) -> float | None:
         """The raw score that a candidate passes; None for any."""
@@ -87,7 +88,17 @@ class Watch:
         rules = {rule.name: rule for rule in [self._score_rule, *self._alarms(calibration)]}.values()
         limits = [(rule, self.lost * rule.threshold(calibration)) for rule in rules]
 
-        def within_reach(score: float) -> bool:
-            return all(rule.score(score, calibration) <= limit for rule, limit in limits)
+        def within_reach(reading: Reading) -> bool:
+            scores = ((rule.score(reading, calibration), limit) for rule, limit in limits)
+            return all(score is None or score <= limit for score, limit in scores)
 
-        return [frame for frame in frames if within_reach(score_of(frame, key))]
+        return [frame for frame in frames if within_reach(Reading.of(frame, score_of(frame, key)))]
+
+
+def _can_be_kept(level: UncertaintyRule, calibration: Calibration | None) -> bool:
+    try:
+        level.check_calibration(calibration)
+    except InputError as error:
+        log.warning("not watched in this round: %s", error)
+        return False
+    return True

@@ -53,7 +53,7 @@ def draw_evaluation(folder: str | Path) -> Path:
             sigma, error = columns["forces_uncertainty"][known], columns["force_error"][known]
             scatter_panel(row[0], sigma, error, summary["spearman"])
             reliability_panel(row[1], sigma, error, summary)
-            retention_panel(row[2], columns[f"{summary['method']}_variance"][known], error, summary["aurc_n"])
+            retention_panel(row[2], columns["force_score"][known], error, summary["aurc_n"])
         else:
             sigma, error, remaining = energy_columns(columns, energy["power"])
             unit = "meV/atom" if energy["power"] == 1 else "meV"

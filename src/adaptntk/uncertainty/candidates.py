@@ -1,5 +1,6 @@
 """Structures to choose from: scored once, then any rule can select."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -32,8 +33,13 @@ class Candidates:
 
     @cached_property
     def scores(self) -> Scores:
-        """The uncertainty of each, before anything is picked."""
-        return self.fitted.scores_of_variance(Problem(self.source, 1).scores.cpu().numpy(), self.structures)
+        """The uncertainty of each, before anything is picked; of forces too, if that takes no committee."""
+        return self.fitted.novelty(Problem(self.source, 1).scores.cpu().numpy(), self.structures)
+
+    def scores_of(self, indices: Sequence[int]) -> Scores:
+        """The whole uncertainty of some of them, in the order of the indices."""
+        picked = [self.structures[index] for index in indices]
+        return self.fitted.scores_of_variance(self.scores.variance[list(indices)], picked)
 
     def select(self, rule: str, count: int, constraints: Constraints | None = None, seed: int = 0) -> Selection:
         """The batch that the rule of that name chooses."""

@@ -43,12 +43,14 @@ class Changes:
         energies: M.
         forces: M x atoms x 3.
         stress: M x 3 x 3, where it was asked for and the structure is periodic in all directions.
+        atom_energies: M x atoms, where the potential has such parts.
     """
 
     point: SinglePoint
     energies: Array
     forces: Array
     stress: Array | None = None
+    atom_energies: Array | None = None
 
     @property
     def energy_variance(self) -> float:
@@ -72,12 +74,17 @@ class Spread:
     Args:
         energies: one per structure.
         forces: atoms x 3 of each structure.
-        predicted: what the potential itself says.
+        atom_energies: one per atom of each structure, where the potential has such parts.
     """
 
     energies: Array
     forces: list[Array]
-    predicted: Predictions
+    atom_energies: list[Array] | None = None
+
+    @property
+    def of_atoms(self) -> list[Array]:
+        """Over the components of each atom."""
+        return [variance.mean(axis=1) for variance in self.forces]
 
     @property
     def mean_forces(self) -> Array:
@@ -134,14 +141,13 @@ class Committee:
 
     def spread(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Spread:
         """The changes of all structures, reduced to their variances."""
-        energies, forces = [], []
-        points: list[SinglePoint] = []
+        energies, forces, of_atoms = [], [], []
         for each in self.changes(structures, batch_size, progress=progress):
             energies.append(each.energy_variance)
             forces.append(each.force_variance)
-            points.append(each.point)
-        predicted = Predictions(np.array([point.energy for point in points]), [point.forces for point in points])
-        return Spread(np.array(energies), forces, predicted)
+            if each.atom_energies is not None:
+                of_atoms.append(np.mean(each.atom_energies**2, axis=0))
+        return Spread(np.array(energies), forces, of_atoms or None)
 
     def linearity(self, structures: Structures, step: float | None = None, batch_size: int = 16) -> Array:
         """By which fraction the force changes of each structure differ between the step, or another, and half of it.
@@ -179,12 +185,14 @@ class Committee:
         forces = (np.stack([_all_forces(said) for said in moved]) - _all_forces(base)) / self.step
         gradients = self.potential.energy_gradients([self.potential.graph(atoms) for atoms in batch])
         energies = (gradients.double() @ self.directions.to(gradients.device, torch.float64).T).cpu().numpy()
+        parts = [np.concatenate(said.atom_energies) for said in (base, *moved) if said.atom_energies is not None]
+        of_atoms = _by_structure((np.stack(parts[1:]) - parts[0]) / self.step, batch) if parts else [None] * len(batch)
         for index, of_structure in enumerate(_by_structure(forces, batch)):
             asked = (said.stress[index] for said in (base, *moved) if said.stress is not None)
             tensors = [tensor for tensor in asked if tensor is not None]
             change = (np.stack(tensors[1:]) - tensors[0]) / self.step if tensors else None
             point = SinglePoint(float(base.energies[index]), base.forces[index], tensors[0] if tensors else None)
-            yield Changes(point, energies[index], of_structure, change)
+            yield Changes(point, energies[index], of_structure, change, of_atoms[index])
 
 
 def choose_step(

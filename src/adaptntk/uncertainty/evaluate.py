@@ -19,7 +19,7 @@ from adaptntk.files import plain
 from adaptntk.models.protocol import check_species
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import Assessment, Scores
+from adaptntk.uncertainty.method import Assessment, AtomScores, Scores
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,9 @@ def evaluate(
     found = fitted.assess(test, batch_size, progress, name)
     evaluation.check_predicted(found, name)
     evaluation.check_label_units(found, test, name)
-    scores, sizes = fitted.scores_of_variance(found.variance, test), structure_sizes(test).astype(float)
+    per_atom = fitted.method.committee is not None
+    scores = fitted.scores_of_variance(found.variance, test, batch_size, per_atom, progress)
+    sizes = structure_sizes(test).astype(float)
     errors, energies = evaluation.force_errors(found.forces, test), evaluation.energy_errors(found.energies, test)
     offsets = calibration.energy_offset * size_powers(test, calibration.energy_power)
     rng = np.random.default_rng(seed)
@@ -64,7 +66,7 @@ def evaluate(
     result |= asdict(evaluation.summarise_errors(found, test))
     result |= _limit(fitted, result["force_rmse"], len(test))
     result |= _forces(calibration, scores, errors, _controls(found, sizes), rng)
-    result["atoms"] = _atoms(fitted, test, found.forces, batch_size, progress)
+    result["atoms"] = _atoms(calibration, scores.atoms, found.forces, test)
     result["energy"] = _energies(calibration, scores, energies, sizes, offsets, rng)
     result["stress"] = _stress(fitted, test)
     result["remarks"] = [*fitted.remarks(scores.beyond, scores.lone, "structures")]
@@ -73,6 +75,7 @@ def evaluate(
         "frame": frames,
         "structure": hashes,
         fitted.variance_key: scores.variance,
+        "force_score": scores.of_forces,
         "forces_uncertainty": _column(scores.sigma, len(test)),
         "energy_uncertainty": _column(scores.energy_sigma, len(test)),
         "force_error": errors,
@@ -100,9 +103,9 @@ def _forces(
     """How well the score ranks and sizes the force errors; nothing without labels."""
     if np.isnan(errors).any():
         return {}
-    found = evaluation.ranking(scores.variance, errors, rng)
+    found = evaluation.ranking(scores.of_forces, errors, rng) | {"question": calibration.question}
     if scores.sigma is not None:
-        found |= evaluation.calibration_quality(scores.variance, scores.sigma, errors, rng)
+        found |= evaluation.calibration_quality(scores.of_forces, scores.sigma, errors, rng)
         found["conformal"] = _coverages(calibration.ratios, scores.sigma, errors)
     return found | {f"control_{name}_spearman": metrics.spearman(values, errors) for name, values in controls.items()}
 
@@ -114,20 +117,20 @@ def _controls(found: Assessment, sizes: Array) -> dict[str, Array]:
 
 
 def _atoms(
-    fitted: Fitted, test: Structures, forces: list[Array], batch_size: int, progress: Progress
+    calibration: Calibration, scores: AtomScores | None, forces: list[Array], test: Structures
 ) -> dict[str, Any] | None:
     """How well the committee ranks and sizes the force errors of atoms; None without one, or without labels."""
-    calibration, errors = fitted.calibration, evaluation.atom_errors(forces, test)
-    if fitted.method.committee is None or calibration is None or not all(np.isfinite(e).all() for e in errors):
+    errors = evaluation.atom_errors(forces, test)
+    if scores is None or not all(np.isfinite(e).all() for e in errors):
         return None
-    scores = fitted.score_atoms(test, batch_size, progress)
     result: dict[str, Any] = {"spearman": evaluation.atom_ranking(scores.variance, errors)}
     sizes = [np.sqrt(np.mean(predicted**2, axis=1)) for predicted in forces]
     result["control_force_size_spearman"] = evaluation.atom_ranking(sizes, errors)
     if scores.sigma is not None:
-        sigma, error = np.concatenate(scores.sigma), np.concatenate(errors)
-        result["ence"] = metrics.ence(sigma, error)
-        result["conformal"] = _coverages(calibration.atom_ratios, sigma, error)
+        result["ence"] = metrics.ence(np.concatenate(scores.sigma), np.concatenate(errors))
+        ratios = calibration.atom_ratios, calibration.worst_ratios
+        pairs = scores.sigma, errors
+        result["conformal"] = {str(c): evaluation.atom_coverage(*ratios, *pairs, c) for c in REPORTED_COVERAGES}
     return result
 
 

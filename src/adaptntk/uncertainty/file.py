@@ -36,7 +36,7 @@ from adaptntk.uncertainty.method import MethodState
 from adaptntk.uncertainty.registry import find_method
 from adaptntk.version import __version__
 
-_ARRAYS = ("ratios", "variances", "energy_ratios", "atom_ratios")
+_ARRAYS = ("ratios", "variances", "energy_ratios", "atom_ratios", "worst_ratios", "force_scores")
 
 
 def save_fitted(fitted: Fitted, path: str | Path) -> None:
@@ -116,7 +116,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, torch.T
         checksum = verify_checksum(path)
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {})["adaptntk"]
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies begin where torch puts them: products of matrices round otherwise where they begin elsewhere.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (SafetensorError, KeyError):
@@ -219,7 +220,9 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
         "energy_labels": len(calibration.energy_ratios),
         "atoms": None if calibration.atoms is None else vars(calibration.atoms),
         "atom_labels": len(calibration.atom_ratios),
-        "units": "sigma^2 = a U + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
+        "atom_structures": len(calibration.worst_ratios),
+        "question": calibration.question,
+        "units": "sigma^2 = a score + b^2; forces in eV/Å, energy in eV over the number of atoms to energy_power",
         "thresholds": thresholds,
     }
 
@@ -227,12 +230,11 @@ def _calibration_header(calibration: Calibration | None, score: str) -> dict[str
 def _read_calibration(stored: dict[str, Any] | None, tensors: dict[str, torch.Tensor]) -> Calibration | None:
     if stored is None:
         return None
-    forces, energy, atoms = (
-        stored.get(name) and VarianceCalibration(**stored[name]) for name in ("forces", "energy", "atoms")
-    )
+    found: dict[str, Any] = {
+        name: stored.get(name) and VarianceCalibration(**stored[name]) for name in ("forces", "energy", "atoms")
+    }
     # Files of before have no offset of energies, and no bound on their errors.
     none = torch.zeros(0, dtype=torch.float64)
-    ratios, variances, energy_ratios, of_atoms = (tensors.get(CALIBRATION + name, none).numpy() for name in _ARRAYS)
-    offset = stored.get("energy_offset", 0.0)
-    power, lone = stored["energy_power"], stored.get("lone_atoms", False)
-    return Calibration(forces, energy, ratios, variances, power, lone, offset, energy_ratios, atoms, of_atoms)
+    found |= {name: tensors.get(CALIBRATION + name, none).numpy() for name in _ARRAYS}
+    known = "energy_power", "lone_atoms", "energy_offset", "question"
+    return Calibration(**found, **{name: stored[name] for name in known if name in stored})

@@ -11,10 +11,11 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from adaptntk.core.question import ENERGY, QUESTIONS
 from adaptntk.errors import InputError
 from adaptntk.features.feature_map import NORMALISATIONS
 from adaptntk.uncertainty.registry import find_method
-from adaptntk.uncertainty.stored import CLOSED, Hash, NotNegative, check_tensor, validate
+from adaptntk.uncertainty.stored import CLOSED, Hash, NotNegative, check_tensor, one_of, validate
 
 STATE = "state."
 CALIBRATION = "calibration_"
@@ -62,6 +63,8 @@ class StoredCalibration:
     energy_labels: Annotated[int, Field(ge=0)] = 0
     atoms: Line | None = None
     atom_labels: Annotated[int, Field(ge=0)] = 0
+    atom_structures: Annotated[int, Field(ge=0)] = 0
+    question: one_of(QUESTIONS) = ENERGY  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True, config=CLOSED)
@@ -121,6 +124,10 @@ def _check_calibration(header: Mapping[str, Any] | None, tensors: Mapping[str, T
             wanted["energy_ratios"], sizes["e"] = "e >= 0", header["energy_labels"]
         if header.get("atoms") is not None:
             wanted["atom_ratios"], sizes["a"] = "a >= 0", header.get("atom_labels", 0)
+            if header.get("atom_structures"):
+                wanted["worst_ratios"], sizes["w"] = "w >= 0", header["atom_structures"]
+        if header.get("question", ENERGY) != ENERGY:
+            wanted["force_scores"] = "m >= 0"
     wanted = {CALIBRATION + name: shape for name, shape in wanted.items()}
     if odd := wanted.keys() ^ tensors.keys():
         raise ValueError(f"tensor {min(odd)} is {'missing' if min(odd) in wanted else 'unknown'}")

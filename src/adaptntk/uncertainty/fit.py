@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from adaptntk.core.calibration import Calibration, check_calibration_size
+from adaptntk.core.metrics import Array
+from adaptntk.core.question import ENERGY, choose_question, force_scores
 from adaptntk.data.geometry import lone_counts
 from adaptntk.data.splits import check_disjoint
 from adaptntk.data.structures import Structures, check_labelled, structure_hash, structure_sizes
@@ -24,6 +26,7 @@ from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
 from adaptntk.training.limits import Learnt
 from adaptntk.training.record import read_training_record
+from adaptntk.uncertainty.committee import Committee
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import Assessment, Method
 from adaptntk.uncertainty.registry import find_method, make_options
@@ -71,13 +74,31 @@ def fit(
     power = fitted.energy_power
     errors = force_errors(assessed.forces, labelled)
     energies = energy_errors(assessed.energies, labelled) / size_powers(labelled, power)
-    calibrated = Calibration.fit(assessed.variance, errors, energies, rng, power)
-    if fitted.committee is not None and np.isfinite(errors).all():
-        spread = fitted.committee.spread(labelled, bench.batch_size, bench.progress)
-        variances = [variance.mean(axis=1) for variance in spread.forces]
-        calibrated = calibrated.with_atoms(variances, atom_errors(assessed.forces, labelled), rng.spawn(1)[0])
+    if fitted.committee is None or not np.isfinite(errors).all():
+        calibrated = Calibration.fit(assessed.variance, errors, energies, rng, power)
+    else:
+        calibrated = _with_committee(fitted.committee, assessed, labelled, energies, bench, rng, power)
     lone = bool(lone_counts(labelled, bench.member(0).cutoff).any())
     return Fitted(fitted, dataclasses.replace(calibrated, lone_atoms=lone), hashes, used, _learnt(bench, fitted))
+
+
+def _with_committee(
+    committee: Committee,
+    assessed: Assessment,
+    labelled: Structures,
+    energies: Array,
+    bench: Workbench,
+    rng: np.random.Generator,
+    power: float,
+) -> Calibration:
+    """Scales of structures, by the score that ranks these best, and of atoms."""
+    spread = committee.spread(labelled, bench.batch_size, bench.progress)
+    errors, own = force_errors(assessed.forces, labelled), rng.spawn(2)
+    question = choose_question(assessed.variance, spread.mean_forces, errors, own[1])
+    log.info("forces are judged by %s", question)
+    asked = None if question.name == ENERGY else force_scores(question.name, assessed.variance, spread.mean_forces)
+    found = Calibration.fit(assessed.variance, errors, energies, rng, power, question.name, asked)
+    return found.with_atoms(spread.of_atoms, atom_errors(assessed.forces, labelled), own[0])
 
 
 def _learnt(bench: Workbench, method: Method) -> Learnt | None:

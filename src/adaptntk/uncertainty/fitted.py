@@ -11,6 +11,7 @@ from ase import Atoms
 
 from adaptntk.core.blocks import Blocks
 from adaptntk.core.calibration import Calibration, beyond_sentence, conformal_quantile, lone_sentence
+from adaptntk.core.question import ENERGY, force_scores
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
 from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
 from adaptntk.data.geometry import lone_counts
@@ -22,9 +23,9 @@ from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.training.limits import Learnt
 from adaptntk.uncertainty.candidates import Candidates
-from adaptntk.uncertainty.committee import Committee, Members
+from adaptntk.uncertainty.committee import Committee, Members, Spread
 from adaptntk.uncertainty.feature_method import FeatureModel
-from adaptntk.uncertainty.method import LONE_ATOMS, Array, Assessment, AtomScores, Flags, Method, Scores
+from adaptntk.uncertainty.method import ATOM_KEYS, LONE_ATOMS, Array, Assessment, AtomScores, Flags, Method, Scores
 
 
 @short_repr
@@ -109,22 +110,53 @@ class Fitted:
         name: str = "structures",
         store: str | Path | None = None,
         progress: Progress = silent,
+        per_atom: bool = False,
     ) -> Scores:
-        """The uncertainty of each structure; a part of the features at a time is held in memory."""
-        if store is not None:
-            return self.candidates(structures, name, store, progress).scores
-        return self.scores_of_variance(self._variance(structures, name, progress), structures)
+        """The uncertainty of each structure, and with ``per_atom`` of its atoms.
 
-    def scores_of_variance(self, variance: Array, structures: Structures) -> Scores:
-        """The raw scores in physical units, once calibrated."""
+        A part of the features at a time is held in memory.
+        """
+        if store is not None:
+            variance = self.candidates(structures, name, store, progress).scores.variance
+        else:
+            variance = self._variance(structures, name, progress)
+        return self.scores_of_variance(variance, structures, per_atom=per_atom, progress=progress)
+
+    @property
+    def asks_committee(self) -> bool:
+        """Whether it takes the committee to tell how uncertain forces are: a force call for each member."""
+        return self.calibration is not None and self.calibration.question != ENERGY
+
+    def scores_of_variance(
+        self,
+        variance: Array,
+        structures: Structures,
+        batch_size: int = 16,
+        per_atom: bool = False,
+        progress: Progress = silent,
+    ) -> Scores:
+        """The raw scores in physical units, once calibrated; with ``per_atom`` those of the atoms as well."""
+        found, known = self.novelty(variance, structures), self.calibration
+        if per_atom or self.asks_committee:
+            spread = self.check_committee().spread(structures, batch_size, progress)
+            if per_atom:
+                found = dataclasses.replace(found, atoms=self._atoms(spread))
+            if self.asks_committee and known is not None:
+                asked = force_scores(known.question, variance, spread.mean_forces)
+                sigma = np.where(found.lone, np.nan, known.force_sigma(asked))
+                found = dataclasses.replace(found, sigma=sigma, force_score=asked)
+        return found
+
+    def novelty(self, variance: Array, structures: Structures) -> Scores:
+        """What the raw scores tell without asking a committee: no sigma of forces where it takes that."""
         counts = lone_counts(structures, self.potential.cutoff)
         lone = counts == structure_sizes(structures)
         known = self.calibration
         if known is None:
             return Scores(variance, lone_atoms=counts, lone=lone)
+        scales = None if self.asks_committee else known.forces, known.energy
         forces, energies = (
-            None if scale is None else np.where(lone, np.nan, scale.sigma(variance))
-            for scale in (known.forces, known.energy)
+            None if scale is None else np.where(lone, np.nan, scale.sigma(variance)) for scale in scales
         )
         if energies is not None:
             energies = energies * size_powers(structures, known.energy_power)
@@ -133,10 +165,16 @@ class Fitted:
 
     def score_atoms(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> AtomScores:
         """How uncertain the force on each atom is, by the committee that was drawn when the uncertainty was fitted."""
-        spread = self.check_committee().spread(structures, batch_size, progress)
-        variances = [variance.mean(axis=1) for variance in spread.forces]
-        scale = None if self.calibration is None else self.calibration.atoms
-        return AtomScores(variances, None if scale is None else [scale.sigma(variance) for variance in variances])
+        return self._atoms(self.check_committee().spread(structures, batch_size, progress))
+
+    def _atoms(self, spread: Spread) -> AtomScores:
+        variances, known = spread.of_atoms, self.calibration
+        if known is None or known.atoms is None:
+            return AtomScores(variances)
+        energies = None
+        if known.energy is not None and spread.atom_energies is not None:
+            energies = [np.sqrt(known.energy.a * variance) for variance in spread.atom_energies]
+        return AtomScores(variances, [known.atoms.sigma(variance) for variance in variances], energies)
 
     def members(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Members:
         """What M networks would say whose parameters are drawn from the posterior, without any being trained.
@@ -193,7 +231,16 @@ class Fitted:
                     entries[f"{name}_error_bound"] = bound
         return entries
 
-    def observe(self, atoms: Atoms, coverage: float) -> tuple[SinglePoint, dict[str, float]]:
+    @staticmethod
+    def atom_entries(scores: Scores, index: int) -> dict[str, Array]:
+        """What each atom of a structure is told: the uncertainty of its force (eV/Å) and of its energy (eV)."""
+        found = scores.atoms
+        if found is None:
+            return {}
+        columns = zip(ATOM_KEYS, (found.sigma, found.energy_sigma), strict=True)
+        return {key: values[index] for key, values in columns if values is not None}
+
+    def observe(self, atoms: Atoms, *, per_atom: bool = False) -> tuple[SinglePoint, Scores]:
         """Energy, forces and uncertainty of one structure, from one pass through the network where that is possible."""
         features = self.features
         if features is None:
@@ -205,7 +252,7 @@ class Fitted:
             variance = np.array([np.nan])
             if bool(torch.isfinite(block).all()):
                 variance = features.variance(dataclasses.replace(features.blocks, tensor=block[None]))
-        return point, self.entries(self.scores_of_variance(variance, [atoms]), 0, coverage)
+        return point, self.scores_of_variance(variance, [atoms], per_atom=per_atom)
 
     def select(
         self,

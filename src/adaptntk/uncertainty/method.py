@@ -26,6 +26,8 @@ CALIBRATED_KEYS = (
 )  # fmt: skip
 LONE_ATOMS = "lone_atoms"
 OF_ATOMS = "forces_uncertainty_per_atom"
+ENERGIES_OF_ATOMS = "energies_uncertainty"
+ATOM_KEYS = (OF_ATOMS, ENERGIES_OF_ATOMS)
 Kind = Literal["variance", "std"]
 Flags = NDArray[np.bool_]
 
@@ -73,6 +75,8 @@ class Scores:
             were: sigma is then an extrapolation.
         lone_atoms: how many atoms have no neighbour within the cutoff of the model.
         lone: whether all of them: the model sees separate atoms, and its score (about 0) says nothing.
+        force_score: the score that speaks of forces, where it is not U (see ``core/question.py``) and was asked for.
+        atoms: of single atoms, where that was asked for.
     """
 
     variance: Array
@@ -81,6 +85,13 @@ class Scores:
     beyond: Flags | None = None
     lone_atoms: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     lone: Flags = field(default_factory=lambda: np.zeros(0, bool))
+    force_score: Array | None = None
+    atoms: "AtomScores | None" = None
+
+    @property
+    def of_forces(self) -> Array:
+        """The score that speaks of forces."""
+        return self.variance if self.force_score is None else self.force_score
 
 
 @short_repr
@@ -92,10 +103,13 @@ class AtomScores:
         variance: of a force component, averaged over the three of them, as the committee has it.
         sigma: expected root mean square error of a force component of the atom, eV/Å; None if not calibrated. Its
             square, averaged over the atoms, is what the squared force error of the structure is expected to be.
+        energy_sigma: how far the atom's part of the energy differs between members, eV, in the scale of the energies of
+            structures: no label tells an atom's energy. None where the model has no such parts.
     """
 
     variance: list[Array]
     sigma: list[Array] | None = None
+    energy_sigma: list[Array] | None = None
 
 
 @short_repr

@@ -1,7 +1,6 @@
 """What `adaptntk score` and `select` write into structures."""
 
 from collections.abc import Iterator, Mapping
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from adaptntk.data.structures import Structures
 from adaptntk.progress import Progress, silent
 from adaptntk.uncertainty.fitted import Fitted
-from adaptntk.uncertainty.method import CALIBRATED_KEYS, OF_ATOMS
+from adaptntk.uncertainty.method import ATOM_KEYS, CALIBRATED_KEYS
 
 PREDICTED_ENERGY, PREDICTED_FORCES = "predicted_energy", "predicted_forces"
 PICK_KEYS = ("pick", "pick_score", "pick_criterion", "pool_index")
@@ -32,18 +31,11 @@ def predictions(fitted: Fitted, structures: Structures, progress: Progress = sil
         yield from zip(said.energies, said.forces, strict=True)
 
 
-def atom_sigmas(
-    fitted: Fitted, structures: Structures, progress: Progress = silent
-) -> Iterator[NDArray[np.float64] | None]:
-    """What is expected of the force on each atom of each structure, eV/Å; None where that is not calibrated."""
-    parts = range(0, len(structures), _TOGETHER)
-    for start in progress(parts, "forces of atoms", len(parts)):
-        frames = structures[start : start + _TOGETHER]
-        yield from fitted.score_atoms(frames).sigma or repeat(None, len(frames))
-
-
 def marked(
-    atoms: Atoms, entries: Mapping[str, Any], predicted: Predicted, of_atoms: NDArray[np.float64] | None = None
+    atoms: Atoms,
+    entries: Mapping[str, Any],
+    predicted: Predicted,
+    of_atoms: Mapping[str, NDArray[np.float64]] | None = None,
 ) -> Atoms:
     """A copy with these entries, and with what the model predicts beside its labels."""
     energy, forces = predicted
@@ -51,7 +43,8 @@ def marked(
     found.info = {key: value for key, value in atoms.info.items() if key not in _OURS} | dict(entries)
     found.info[PREDICTED_ENERGY] = float(energy)
     found.arrays[PREDICTED_FORCES] = np.asarray(forces, dtype=float)
-    found.arrays.pop(OF_ATOMS, None)
-    if of_atoms is not None:
-        found.arrays[OF_ATOMS] = np.asarray(of_atoms, dtype=float)
+    for key in ATOM_KEYS:
+        found.arrays.pop(key, None)
+    for key, values in (of_atoms or {}).items():
+        found.arrays[key] = np.asarray(values, dtype=float)
     return found

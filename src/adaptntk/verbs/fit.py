@@ -230,16 +230,19 @@ def _teller() -> "Callable[[str, LapReport], None]":
 
 def _calibration_lines(calibration: "Calibration", score: str) -> Iterable[str]:
     """What scores mean, for forces and for energies; what had no labels is named."""
+    from adaptntk.core.question import ENERGY, SYMBOLS
+
     forces, energy, ratios = calibration.forces, calibration.energy, calibration.ratios
     if forces is None:
         yield "calibration  no force labels: forces get no uncertainty"
     else:
-        line = f"sigma^2 = {forces.a:.4g} {score} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures"
-        yield f"calibration  {line}"
+        asked = score if calibration.question == ENERGY else SYMBOLS[calibration.question]
+        line = f"sigma^2 = {forces.a:.4g} {asked} + ({forces.b:.4g} eV/Å)^2 from {len(ratios)} structures"
+        yield f"calibration  {line}" + ("" if asked == score else "; V: variance of the committee's forces")
         yield _bound_line(ratios)
     if (atoms := calibration.atoms) is not None:
         line = f"sigma^2 = {atoms.a:.4g} v + ({atoms.b:.4g} eV/Å)^2 from {len(calibration.atom_ratios):,} atoms"
-        yield f"atoms        {line}; v: variance of the committee"
+        yield f"atoms        {line}; v: that of one atom"
     if energy is None:
         yield "energies     no energy labels: energies get no uncertainty"
         return

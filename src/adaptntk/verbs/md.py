@@ -27,6 +27,12 @@ class SimulationSettings(FittedFile, Seed):
     max_error: float | None = option(
         "A frame alarms instead when the bound of its force error at --coverage passes this, eV/Å.", None
     )
+    max_atom_error: float | None = option(
+        "A frame alarms also when the bound of the force errors of all its atoms passes this, eV/Å; needs fit "
+        "--committee.",
+        None,
+    )
+    per_atom: bool = option("Frames also hold the uncertainty of the force on each atom.", False)
     patience: int = option("Alarms until a run ends.", 5)
     lost: float = option("A score beyond this multiple of the alarm ends a run at once, and is no candidate.", 2.0)
     keep_going: bool = option("End a run only when it breaks down.", False)
@@ -75,8 +81,13 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
 
     for path in filter(None, (settings.output, settings.candidates)):
         check_output(path)
-    watch = Watch(settings.coverage, settings.max_error, settings.patience, settings.lost, settings.keep_going)
+    watch = Watch(
+        settings.coverage, settings.max_error, settings.patience, settings.lost, settings.keep_going,
+        max_atom_error=settings.max_atom_error,
+    )  # fmt: skip
     fitted = settings.load()
+    if settings.per_atom:
+        fitted.check_committee()
     rules = watch.rules(fitted.calibration)
     threshold = None if settings.candidates is None else watch.threshold(fitted.calibration)
     starts = settings.open(settings.start, fitted)
@@ -87,7 +98,9 @@ def md(settings: SimulationSettings, show: Show) -> SimulationReport:
     trajectories: list[SimulationResult] = []
     frames: dict[str, Atoms] = {}  # a start that several share is written once
     for number, job in enumerate(jobs):
-        run = run_md(fitted, job.start, job.settings, rules, job.seed, settings.coverage, show.progress)
+        run = run_md(
+            fitted, job.start, job.settings, rules, job.seed, settings.coverage, show.progress, settings.per_atom
+        )
         trajectories.append(run)
         origin = {"trajectory": number, "start": job.start_index, "target_temperature": job.settings.temperature}
         for frame in run.frames:

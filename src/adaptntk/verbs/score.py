@@ -1,7 +1,6 @@
 """``adaptntk score``"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,13 +54,14 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     Each frame gets predicted_energy (eV), ntk_variance (the raw score U), forces_uncertainty and forces_error_bound
     (eV/Å), energy_uncertainty and energy_error_bound (eV) and beyond_calibration in its comment line, lone_atoms where
     atoms have no neighbours, and predicted_forces (eV/Å) beside its positions. With --per-atom, each atom gets
-    forces_uncertainty_per_atom (eV/Å), the expected root mean square error of a component of the force on it.
+    forces_uncertainty_per_atom (eV/Å), the expected root mean square error of a component of the force on it, and
+    energies_uncertainty (eV), how far its part of the energy is open.
     """
     from adaptntk.core.calibration import check_coverage
     from adaptntk.data.formats import check_output
     from adaptntk.data.structures import StructureFile, write_structures
     from adaptntk.evaluation import size_correlation
-    from adaptntk.verbs.annotation import atom_sigmas, marked, predictions
+    from adaptntk.verbs.annotation import marked, predictions
 
     check_output(settings.output)
     check_coverage(settings.coverage)
@@ -73,16 +73,16 @@ def score(settings: ScoreSettings, show: Show) -> ScoreReport:
     fitted.announce(pool, kept=False, store=settings.store)
     if settings.store is None and not isinstance(pool, StructureFile):
         assessed = fitted.assess(pool, progress=show.progress, name=name)
-        scores = fitted.scores_of_variance(assessed.variance, pool)
+        scores = fitted.scores_of_variance(assessed.variance, pool, per_atom=settings.per_atom, progress=show.progress)
         predicted: Iterable[Predicted] = zip(assessed.energies, assessed.forces, strict=True)
     else:  # forces of so many structures are not held at once
-        scores = fitted.score(pool, name, settings.store, show.progress)
+        scores = fitted.score(pool, name, settings.store, show.progress, settings.per_atom)
         predicted = predictions(fitted, pool, show.progress)
 
     def annotated() -> "Iterator[Atoms]":
-        of_atoms = atom_sigmas(fitted, pool, show.progress) if settings.per_atom else repeat(None)
-        for index, (atoms, said, sigma) in enumerate(zip(pool, predicted, of_atoms, strict=False)):
-            yield marked(atoms, fitted.entries(scores, index, settings.coverage), said, sigma)
+        for index, (atoms, said) in enumerate(zip(pool, predicted, strict=True)):
+            entries = fitted.entries(scores, index, settings.coverage)
+            yield marked(atoms, entries, said, fitted.atom_entries(scores, index))
 
     write_structures(settings.output, annotated())
     remarks = tuple(fitted.remarks(scores.beyond, scores.lone, "structures"))

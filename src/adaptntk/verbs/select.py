@@ -102,12 +102,12 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     fitted.announce(pool, store=settings.store)
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
-    batch = []
+    batch, scored = [], candidates.scores_of(selection.indices)
     predicted = predictions(fitted, [pool[index] for index in selection.indices])
     picked = zip(selection.indices, selection.scores, selection.criteria, predicted, strict=True)
-    for turn, (index, score, criterion, said) in enumerate(picked, start=1):
-        entries: dict[str, Any] = dict(fitted.entries(candidates.scores, index, settings.coverage))
-        entries |= {"pick": turn, "pick_score": score, "pick_criterion": criterion, "pool_index": index}
+    for turn, (index, score, criterion, said) in enumerate(picked):
+        entries: dict[str, Any] = dict(fitted.entries(scored, turn, settings.coverage))
+        entries |= {"pick": turn + 1, "pick_score": score, "pick_criterion": criterion, "pool_index": index}
         batch.append(marked(pool[index], entries, said))
     excluded, correlation = sum(constraints.excluded or ()), size_correlation(candidates.scores.variance, pool)
     report = SelectReport(settings, batch, selection, candidates.scores, excluded, correlation)

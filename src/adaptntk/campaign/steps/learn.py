@@ -98,7 +98,7 @@ def evaluate(driver: Driver, here: RoundDirectory) -> RoundSummary:
     assert scores.energy_sigma is not None
     assert uncertainty.calibration is not None
     errors, energies = force_errors(found.forces, frames), energy_errors(found.energies, frames)
-    bounds = uncertainty.calibration.error_bound(found.variance, BOUND_COVERAGE)
+    bounds = uncertainty.calibration.bound(scores.sigma, BOUND_COVERAGE)
     hashes = [structure_hash(atoms) for atoms in frames]
     Holdout(hashes, errors, scores.sigma, bounds, energies, scores.energy_sigma).write(here.holdout)
     test = driver.test_structures()

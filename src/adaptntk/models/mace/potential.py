@@ -177,7 +177,7 @@ class MACEPotential(Trainable):
             output = self.evaluate(graphs, compute_force=True, compute_stress=stress)
             energies, forces = self._total_energies(output, sizes), _split(output["forces"], sizes)
             found = _stresses(output["stress"], structures) if stress else None
-            yield Predictions(energies, forces, stress=found)
+            yield Predictions(energies, forces, _split(output["node_energy"], sizes), stress=found)
 
     def copy(self) -> "MACEPotential":
         return self._with_module(copy.deepcopy(self.module))
