@@ -79,10 +79,10 @@ class OnData(Experiment, LabelNames):
 
     output: Path
     data: str | None = option(
-        "rmd17, xtb (dynamics made on the spot) or a labelled extxyz file; where labels are bought, also t1x "
-        "(Transition-1X, or reactions made on the spot where it is not) or an HDF5 file in its layout.",
+        "rmd17, xtb (dynamics made on the spot), sets (six of several kinds) or a labelled extxyz file; where labels "
+        "are bought, also t1x (Transition-1X, or reactions made on the spot where it is not) or an HDF5 file like it.",
         None,
-        default_text="xtb for smoke, else rmd17",
+        default_text="xtb for smoke, sets for converged, else rmd17",
     )
     molecules: str | None = option("Names with commas between them.", None, default_text="those of docs/benchmarks.md")
     data_dir: Path | None = option("Folder with published data sets.", None, default_text="ADAPTNTK_DATA")
@@ -90,7 +90,7 @@ class OnData(Experiment, LabelNames):
     @property
     def source(self) -> str:
         """Data that are not given are made on the spot for a test, and the published set otherwise."""
-        return self.data if self.data is not None else "xtb" if self.preset == "smoke" else "rmd17"
+        return self.data if self.data is not None else {"smoke": "xtb", "converged": "sets"}.get(self.preset, "rmd17")
 
     @property
     def keys(self) -> tuple[str, str]:
@@ -102,9 +102,13 @@ class Uncertainty(OnData, Repeated):
     """All uncertainty methods side by side: ranking, retention and calibration. Goes on after an interruption."""
 
     output: Path = folder("benchmark-uq")
-    methods: str = option(
-        "Names with commas between them, NAME:KEY=VALUE to set an option.",
-        "ntk,ensemble,dropout,evidential,swag,last_layer,distance,energy,random",
+    preset: str = option(
+        "cpu (small network, hours), converged (trained until labels are the limit, a day of one core), paper (for a "
+        "GPU) or smoke (a test in minutes).",
+        "cpu",
+    )
+    methods: str | None = option(
+        "Names with commas between them, NAME:KEY=VALUE to set an option.", None, default_text="those of the preset"
     )
     error_model: bool = option("Add a row: the NTK score combined with cheap covariates.", False, flag="--error-model")
     seeds: int = option("How often, each time with another split and other weights.", 2)

@@ -13,6 +13,7 @@ from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder
 from adaptntk.progress import Progress, silent
+from benchmarks.data.sets import SETS, load_set
 from benchmarks.settings import CostOnStructures
 
 
@@ -21,7 +22,8 @@ class Source:
     """One kind of data.
 
     Args:
-        name: ``rmd17``, ``xtb`` (dynamics with GFN2-xTB, made on the spot) or the path of a labelled extxyz file.
+        name: ``rmd17``, ``xtb`` (dynamics with GFN2-xTB, made on the spot), ``sets`` (those of ``sets.py``) or the path
+            of a labelled extxyz file.
         data_dir: where published data sets are; None for the default.
         made: the folder in which frames made here are kept.
         keys: names of the energy and the forces in a file.
@@ -38,7 +40,7 @@ class Source:
         """What results depend on."""
         if self.name == "xtb":
             return f"xtb at {self.temperature:g} K"
-        if self.name == "rmd17":
+        if self.name in ("rmd17", "sets"):
             return self.name
         content = hashlib.sha256(Path(self.name).read_bytes()).hexdigest()
         return f"{Path(self.name).name}, {' and '.join(self.keys)}, SHA-256 {content}"
@@ -47,6 +49,8 @@ class Source:
         """What is taken when the user names none."""
         if self.name == "rmd17":
             return ["aspirin", "naphthalene"]
+        if self.name == "sets":
+            return [*SETS]
         return ["ethanol"] if self.name == "xtb" else [Path(self.name).stem]
 
     def prepare(self, molecule: str, frames: int, progress: Progress = silent) -> None:
@@ -67,6 +71,8 @@ class Source:
         """All frames of a molecule."""
         if self.name == "rmd17":
             return load_rmd17(molecule, self.data_dir)
+        if self.name == "sets":
+            return load_set(molecule, self.made / "made")
         if self.name == "xtb":
             return read_structures(self._made_file(molecule), labelled=True)
         if molecule != Path(self.name).stem:
@@ -79,8 +85,8 @@ class Source:
 
 def check_source(name: str, also: str = "") -> None:
     """Refuse what is neither a known data set nor a file; ``also`` is what else could have been named."""
-    if name not in ("rmd17", "xtb") and not os.path.isfile(name):
-        raise InputError(f"unknown data {name!r}: choose rmd17, xtb or a labelled extxyz file{also}")
+    if name not in ("rmd17", "xtb", "sets") and not os.path.isfile(name):
+        raise InputError(f"unknown data {name!r}: choose rmd17, xtb, sets or a labelled extxyz file{also}")
 
 
 def given_frames(settings: CostOnStructures, count: int) -> list[Atoms]:

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 from ase import Atoms
 
-from adaptntk.data.published import data_file, load_rmd17
+from adaptntk.data.published import load_rmd17
 from adaptntk.data.structures import read_structures, write_structures
-from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.errors import InputError
 from adaptntk.files import make_folder
+from benchmarks.data.sets import hot_ethanol, silicon
 
 PARTS = ("train", "valid", "test")
-SILICON = "the silicon set of 'mlearn' by Zuo et al., github.com/materialsvirtuallab/mlearn, as extxyz"
 
 
 @dataclass(frozen=True)
@@ -66,20 +65,14 @@ def _shuffled(frames: list[Atoms]) -> list[Atoms]:
     return [frames[i] for i in np.random.default_rng(0).permutation(len(frames))]
 
 
-def _ethanol(data: DataSet) -> list[Atoms]:
-    return _shuffled(sample_md(build_molecule("ethanol"), data.made, 800.0, interval=20, timestep=0.5, seed=0))
-
-
 def _silicon(data: DataSet) -> list[Atoms]:
     """The published test structures come last."""
-    train, test = (
-        read_structures(data_file(f"silicon/Si_{part}.xyz", SILICON), labelled=True) for part in ("training", "test")
-    )
+    train, test = silicon()
     return [*_shuffled(train), *test]
 
 
 LOADERS: dict[str, Callable[[DataSet], list[Atoms]]] = {
-    "ethanol": _ethanol,
+    "ethanol": lambda data: _shuffled(hot_ethanol(data.made)),
     "naphthalene": lambda data: _shuffled(load_rmd17("naphthalene")),
     "aspirin": lambda data: _shuffled(load_rmd17("aspirin")),
     "silicon": _silicon,

@@ -8,13 +8,12 @@ from typing import Any
 from ase import Atoms
 
 from adaptntk.core.metrics import spearman
-from adaptntk.data.published import data_directory
 from adaptntk.data.splits import split_structures
-from adaptntk.data.structures import read_structures
 from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.evaluation import force_errors, summarise_errors
 from adaptntk.files import make_folder
 from adaptntk.uncertainty.fit import fit
+from benchmarks.data import sets
 from benchmarks.harness.record import save_record
 from benchmarks.settings import OtherData
 from benchmarks.uq.ablation import workbench
@@ -55,10 +54,7 @@ def run(settings: OtherData) -> str:
 
 def acetylacetone() -> tuple[Sets, Sets]:
     """Of the published data (see docs/data.md)."""
-    folder = data_directory() / "acac"
-    train, test = (
-        read_structures(folder / f"{name}_300K.xyz", "energy", "forces", labelled=True) for name in ("train", "test_MD")
-    )
+    train, test = sets.acetylacetone()
     return split_structures(train, {"train": 390, "valid": 100}, 0), {"300 K": test}
 
 

@@ -27,27 +27,55 @@ CAPTIONS = {
 
 def uq_table(results: dict[str, Any], timings: dict[str, Any]) -> str:
     """Markdown, columns aligned so that it reads well in a terminal too."""
-    sizes, seeds = results["sizes"], results["seeds"]
     lines = [
         f"# Uncertainty methods on {results['data']}, preset {results['preset']}",
         "",
-        f"{sizes['train']:,} training, {sizes['valid']:,} validation, {sizes['calibration']:,} calibration and "
-        f"{sizes['evaluation']:,} evaluation structures; {len(seeds)} seeds, each with a split of its own. "
-        "Means over seeds; in brackets the 95 % interval from resampling structures.",
+        "Each seed has a split of its own. Means over seeds; in brackets the 95 % interval from resampling structures.",
     ]
     for molecule, result in results["molecules"].items():
+        lines += ["", f"## {molecule}", "", _about(results["sizes"][molecule], result)]
         for which, caption in CAPTIONS.items():
-            lines += ["", f"## {molecule}: {caption}", "", *aligned(_rows(result, timings[molecule], which))]
+            lines += ["", f"### {molecule}: {caption}", "", *aligned(_rows(result, timings[molecule], which))]
+        if (of_atoms := _atom_rows(result)) is not None:
+            lines += ["", f"### {molecule}: force errors of atoms, rank correlation", "", *aligned(of_atoms)]
+    scored = {entry["structures_scored"] for methods in timings.values() for entry in methods.values()}
     lines += [
         "",
         "ENCE, cross-fitted: of a sigma that was fitted within the evaluation structures, as in the paper; its floor "
         "is what a perfect sigma would show. "
         "Coverage: share of evaluation structures below the 90 % bound that the calibration structures gave. "
         "Cost: training of all networks of the method, and fit and scoring of "
-        f"{sizes['calibration'] + sizes['evaluation']:,} structures, in units of one training.",
+        f"{' or '.join(f'{count:,}' for count in sorted(scored))} structures, in units of one training.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _about(sizes: dict[str, int], result: dict[str, Any]) -> str:
+    """How many structures, and how far the networks came: where both errors are equal, labels are not the limit."""
+    parts = {"train": "training", "valid": "validation"} | {
+        part: part for part in sizes if part not in ("train", "valid")
+    }
+    counts = ", ".join(f"{sizes[part]:,} {word}" for part, word in parts.items())
+    seeds = len(result["force_rmse"]["by_seed"])
+    text = f"{counts} structures; {seeds} seed{'s' * (seeds > 1)}."
+    train, test = (result.get(key, {}).get("mean") for key in ("train_force_rmse", "force_rmse"))
+    if train is None or test is None:
+        return text
+    errors = f"{1000 * train:.1f} meV/Å on its training set, {1000 * test:.1f} on new structures"
+    return f"{text} Force RMSE of the network: {errors}."
+
+
+def _atom_rows(result: dict[str, Any]) -> list[list[str]] | None:
+    """Of methods that tell of atoms; None if there are none."""
+    known = {name: entry["atoms"] for name, entry in result["methods"].items() if "atoms" in entry}
+    if not known:
+        return None
+    rows = [["method", "within a structure", "over all atoms"]]
+    for name, of_atoms in known.items():
+        rows.append([title(name), *(f"{of_atoms['score'][key]['mean']:.3f}" for key in ("within", "over_all"))])
+    control = next(iter(known.values()))["force_size"]
+    return [*rows, ["size of the force", *(f"{control[key]['mean']:.3f}" for key in ("within", "over_all"))]]
 
 
 def _rows(result: dict[str, Any], timings: dict[str, Any], which: str) -> list[list[str]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
-from adaptntk.evaluation import energy_errors, force_errors
+from adaptntk.evaluation import atom_errors, energy_errors, force_errors
 from adaptntk.files import locked, write_atomically, write_table
 from adaptntk.training.loop import LapReport
 from adaptntk.training.recipe import PRESETS, Recipe
@@ -37,15 +37,50 @@ SCORED = ("calibration", "evaluation")
 
 @dataclass(frozen=True)
 class Plan:
-    """The size of the experiment."""
+    """The size of the experiment.
+
+    Args:
+        sizes: structures of each part; without ``calibration`` the validation set is calibrated on, as a user's is.
+        own_sizes: of single data sets, instead.
+        methods: compared if none are named.
+    """
 
     recipe: Recipe
     sizes: dict[str, int]
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    own_sizes: dict[str, dict[str, int]] = field(default_factory=dict)
+    methods: str = "ntk,ensemble,dropout,evidential,swag,last_layer,distance,energy,random"
+
+    def sizes_of(self, molecule: str) -> dict[str, int]:
+        """Of one data set."""
+        return self.own_sizes.get(molecule, self.sizes)
+
+
+def _sizes(train: int, valid: int, evaluation: int) -> dict[str, int]:
+    return {"train": train, "valid": valid, "evaluation": evaluation}
+
+
+# Few enough labels that they, and not the steps or the network, are what limits a network of the preset standard.
+CONVERGED = {
+    "ethanol": _sizes(80, 50, 600),
+    "naphthalene": _sizes(50, 50, 600),
+    "acetylacetone": _sizes(80, 50, 600),
+    "aspirin": _sizes(200, 100, 600),
+    "silicon": _sizes(120, 40, 79),
+    "reactions": _sizes(300, 100, 600),
+}
+JOINT = "ntk:features=joint"
 
 
 PLANS = {
     "cpu": Plan(PRESETS["small"], {"train": 400, "valid": 100, "calibration": 500, "evaluation": 1000}),
+    "converged": Plan(
+        PRESETS["standard"],
+        {},
+        own_sizes=CONVERGED,
+        methods=f"ntk,{JOINT},{JOINT}:committee=16,{JOINT}:committee=16:forces_by=committee,"
+        "ensemble,last_layer,energy,force_size",
+    ),
     "paper": Plan(PRESETS["paper"], {"train": 1000, "valid": 100, "calibration": 2000, "evaluation": 2000}),
     "smoke": Plan(
         Recipe(
@@ -80,7 +115,9 @@ class Job:
     def run(self) -> None:
         """Train and score; what is on disk already is not done again."""
         with locked(self.folder):
-            parts = split_structures(self.source.load(self.molecule), self.plan.sizes, self.seed)
+            sizes = self.plan.sizes_of(self.molecule)
+            parts = split_structures(self.source.load(self.molecule), sizes, self.seed)
+            parts.setdefault("calibration", parts["valid"])
             _write_common(self, parts)
             for number, method in enumerate(self.methods, start=1):
                 if not (self.folder / f"{method}.npz").exists():
@@ -114,12 +151,12 @@ def run(settings: Uncertainty) -> str:
     check_source(settings.source)
     source = Source(settings.source, settings.data_dir, settings.output, settings.keys)
     plan = find_plan(PLANS, settings.preset, settings.seeds)
-    methods = _methods(settings)
+    methods = _methods(settings, plan)
     molecules = source.default_molecules() if settings.molecules is None else listed(settings.molecules)
     identity = {"preset": settings.preset, "data": source.identity, "plan": dataclasses.asdict(plan)}
     with experiment(settings.output, identity) as folder:
         for molecule in molecules:
-            source.prepare(molecule, sum(plan.sizes.values()))
+            source.prepare(molecule, sum(plan.sizes_of(molecule).values()))
         work = [
             Job(source, molecule, seed, plan, methods, folder / molecule / f"seed-{seed}", settings.device)
             for molecule in molecules
@@ -130,9 +167,9 @@ def run(settings: Uncertainty) -> str:
     return f"{table}\nwrote results.json, timings.json, table.md and figures to {folder}"
 
 
-def _methods(settings: Uncertainty) -> tuple[str, ...]:
+def _methods(settings: Uncertainty, plan: Plan) -> tuple[str, ...]:
     """The names that were asked for, each known and with options that it has."""
-    names = listed(settings.methods)
+    names = listed(settings.methods or plan.methods)
     if settings.error_model and "error_model" not in names:
         names.insert(names.index("ntk") + 1 if "ntk" in names else 0, "error_model")
     for name in names:
@@ -155,7 +192,7 @@ def _write_common(job: Job, parts: dict[str, list[Atoms]]) -> None:
         return
     arrays: dict[str, Any] = {}
     model = job.workbench(parts).member(0)
-    for part in SCORED:
+    for part in ("train", *SCORED):
         arrays[f"{part}_error"] = force_errors(model.predict(parts[part]).forces, parts[part])
     for part, frames in parts.items():
         arrays[f"{part}_structures"] = np.array([structure_hash(atoms) for atoms in frames])
@@ -177,9 +214,16 @@ def _write_method(job: Job, name: str, parts: dict[str, list[Atoms]]) -> None:
 
 def _assess(fitted: Fitted, frames: Sequence[Atoms]) -> dict[str, Any]:
     found = fitted.assess(frames)
-    return {
-        "score": found.score,
-        "variance": found.variance,
+    scores = fitted.scores_of_variance(found.variance, frames, per_atom=fitted.method.committee is not None)
+    of_atoms = {}
+    if scores.atoms is not None:
+        of_atoms["atom_variance"] = np.concatenate(scores.atoms.variance)
+        of_atoms["atom_error"] = np.concatenate(atom_errors(found.forces, frames))
+        sizes = [np.sqrt(np.mean(forces**2, axis=1)) for forces in found.forces]
+        of_atoms["atom_force_size"] = np.concatenate(sizes)
+    return of_atoms | {
+        "score": found.score if scores.force_score is None else scores.force_score,
+        "variance": scores.of_forces,
         "kind": found.kind,
         "error": force_errors(found.forces, frames),
         "energy_error": energy_errors(found.energies, frames),
@@ -193,7 +237,7 @@ def write_results(folder: Path, source: str, preset: str, plan: Plan, work: Sequ
     results: dict[str, Any] = {
         "preset": preset,
         "data": source,
-        "sizes": plan.sizes,
+        "sizes": {molecule: plan.sizes_of(molecule) for molecule in molecules},
         "recipe": dataclasses.asdict(plan.recipe),
         "seeds": [job.seed for job in work if job.molecule == molecules[0]],
         "methods": methods,

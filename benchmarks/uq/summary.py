@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration, cross_fitted_sigma, fit_variance
-from adaptntk.evaluation import force_rmse
+from adaptntk.evaluation import atom_ranking, force_rmse
 
 Array = NDArray[np.float64]
 
@@ -33,10 +33,14 @@ def summarise(loaded: Sequence[dict[str, dict[str, Any]]], methods: Sequence[str
     the structures of each seed, the same ones for all methods, so that differences to ``ntk`` are paired.
     """
     result: dict[str, Any] = {
-        "force_rmse": _over_seeds([_common_rmse(seed["common"]) for seed in loaded]),
+        "force_rmse": _over_seeds([_common_rmse(seed["common"], "evaluation") for seed in loaded]),
+        "train_force_rmse": _over_seeds([_common_rmse(seed["common"], "train") for seed in loaded]),
         "constant_sigma": {"ence_cross_fitted": _over_seeds([_constant_ence(seed["common"]) for seed in loaded])},
         "methods": {name: {"kind": str(loaded[0][name]["evaluation_kind"])} for name in methods},
     }
+    for name in methods:
+        if "evaluation_atom_variance" in loaded[0][name]:
+            result["methods"][name]["atoms"] = _atoms(loaded, name)
     for which in ERRORS:
         draws: dict[str, dict[str, Array]] = {}
         for name in methods:
@@ -140,5 +144,22 @@ def _constant_ence(common: dict[str, Any]) -> float:
     return metrics.ence(cross_fitted_sigma(np.ones_like(error), error, np.random.default_rng(0)), error)
 
 
-def _common_rmse(common: dict[str, Any]) -> float:
-    return force_rmse(common["evaluation_error"], common["evaluation_atoms"])
+def _common_rmse(common: dict[str, Any], part: str) -> float | None:
+    if f"{part}_error" not in common:  # in what was written before it was asked for
+        return None
+    return force_rmse(common[f"{part}_error"], common[f"{part}_atoms"])
+
+
+def _atoms(loaded: Sequence[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]:
+    """How well the score of atoms ranks their errors, and what the size of the predicted force does."""
+    found: dict[str, list[dict[str, float | None]]] = {"score": [], "force_size": []}
+    for seed in loaded:
+        borders = np.cumsum(seed["common"]["evaluation_atoms"])[:-1]
+        columns = ("variance", "force_size", "error")
+        score, size, error = (np.split(seed[name][f"evaluation_atom_{key}"], borders) for key in columns)
+        found["score"].append(atom_ranking(score, error))
+        found["force_size"].append(atom_ranking(size, error))
+    return {
+        key: {which: _over_seeds([seed[which] for seed in seeds]) for which in ("within", "over_all")}
+        for key, seeds in found.items()
+    }

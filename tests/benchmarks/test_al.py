@@ -220,7 +220,7 @@ def test_good_methods(method):
         (["--preset", "huge"], "choose one of cpu, paper, smoke"),
         (["--methods", "adaptntk,oracle,random"], "unknown method 'oracle'"),
         (["--methods", "adaptntk"], "random must be among"),
-        (["--data", "nowhere.xyz"], "choose rmd17, xtb or a labelled extxyz file"),
+        (["--data", "nowhere.xyz"], "choose rmd17, xtb, sets or a labelled extxyz file"),
         (["--seeds", "0"], "at least one seed"),
         (["--preset", "paper", "--methods", "adaptntk@exact,random"], "leave out exact"),
     ],

@@ -78,7 +78,7 @@ def test_tasks_by_name(tmp_path, files):
     [
         ({"data": "t1x", "molecules": "aspirin"}, "not with reactions"),
         ({"data": "T1X"}, "for reactions t1x or a file"),
-        ({"data": "nowhere.xyz"}, "choose rmd17, xtb or a labelled extxyz file"),
+        ({"data": "nowhere.xyz"}, "choose rmd17, xtb, sets or a labelled extxyz file"),
         ({"data": "nowhere.h5"}, "no such file"),
     ],
 )

@@ -107,11 +107,11 @@ def test_two_at_once_and_other_experiments_are_refused(finished, files):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--preset", "huge"], "choose one of cpu, paper, smoke"),
+        (["--preset", "huge"], "choose one of cpu, converged, paper, smoke"),
         (["--methods", "ntk,oracle"], "unknown method 'oracle'"),
         (["--methods", "ensemble"], "ntk must be among"),
         (["--seeds", "0"], "at least one seed"),
-        (["--data", "nowhere.xyz"], "choose rmd17, xtb or a labelled extxyz file"),
+        (["--data", "nowhere.xyz"], "choose rmd17, xtb, sets or a labelled extxyz file"),
         (["--molecules", "unobtainium"], "unknown molecule"),
     ],
 )

@@ -17,6 +17,7 @@ from adaptntk.errors import InputError
 
 ENERGY, COMMITTEE, BOTH = "energy", "committee", "both"
 QUESTIONS = (ENERGY, COMMITTEE, BOTH)
+AUTO = "auto"  # whichever ranks the errors of labelled structures best
 # What is written of each; V is the variance of the forces of a committee.
 SYMBOLS = {ENERGY: "U", COMMITTEE: "V", BOTH: "sqrt(U V)"}
 DRAWS = 200
@@ -24,8 +25,8 @@ DRAWS = 200
 
 def check_question(question: str) -> None:
     """Refuse an unknown name."""
-    if question not in QUESTIONS:
-        raise InputError(f"unknown question {question!r}: choose one of {', '.join(QUESTIONS)}")
+    if question not in (*QUESTIONS, AUTO):
+        raise InputError(f"forces cannot be judged by {question!r}: choose one of {', '.join((*QUESTIONS, AUTO))}")
 
 
 def force_scores(question: str, variance: Array, spread: Array | None) -> Array:
@@ -50,8 +51,10 @@ class Question:
         return f"{self.name}, rank correlation {self.ranks[self.name]:.2f} ({others}): {self.reason}"
 
 
-def choose_question(variance: Array, spread: Array, errors: Array, rng: np.random.Generator) -> Question:
-    """``both``, unless another ranks the errors of labelled structures better by more than a standard error.
+def choose_question(
+    variance: Array, spread: Array, errors: Array, rng: np.random.Generator, wanted: str = AUTO
+) -> Question:
+    """``both``, unless another is wanted or ranks the errors of labelled structures better, beyond a standard error.
 
     No score is fitted to the errors here, so nothing grades itself but this choice, which the standard error keeps from
     following noise.
@@ -61,6 +64,8 @@ def choose_question(variance: Array, spread: Array, errors: Array, rng: np.rando
     with np.errstate(invalid="ignore"):  # NaN where all ranks are the same
         table = np.array([metrics.spearman_rows(rows[:, s], errors[s]) for s in samples])
     ranks = dict(zip(QUESTIONS, table[0].tolist(), strict=True))
+    if wanted != AUTO:
+        return Question(wanted, ranks, "as wanted")
     prior = QUESTIONS.index(BOTH)
     gain = table - table[:, [prior]]
     if not np.isfinite(gain[0]).all():

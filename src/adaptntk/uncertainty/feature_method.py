@@ -16,6 +16,7 @@ import torch
 
 from adaptntk.core.blocks import TensorBlocks
 from adaptntk.core.posterior import RidgePath, fit_posterior
+from adaptntk.core.question import AUTO, BOTH, COMMITTEE, check_question
 from adaptntk.core.ridge import JOINT_ALPHA, PRIOR_ALPHA, RidgeChoice, check_criterion, choose_ridge, fixed_ridge
 from adaptntk.core.rows import compressed
 from adaptntk.core.sketch.gaussian import Sketch
@@ -102,6 +103,7 @@ class FeatureMethod:
     potential: Potential
     features: FeatureModel
     drawn: Drawn | None = None
+    question: str = AUTO
     name = "features"
     uses_training_labels = False
     stored = of_features()
@@ -176,6 +178,8 @@ class NTKOptions(RidgeOptions):
         features: what a label teaches: its ``energy`` (the paper) or energy and forces, ``joint``.
         force_rows: K, random directions of the forces that are learnt from each label, with ``joint``.
         committee: how many directions are drawn from the posterior, for the force uncertainty of atoms; none for 0.
+        forces_by: which score speaks of the forces of a structure, see ``core/question.py``; ``auto`` is the one that
+            ranks the errors of the validation set best, of those there are.
         sketch, dim: kind and dimension of the projection; ``none`` for exact scores. ``auto`` is ``gaussian`` of 512
             dimensions for energies, and ``sparse`` of as many as `joint_dimension` says for joint features.
         sketch_seed: which projection; the seed of the workbench when not given.
@@ -186,6 +190,7 @@ class NTKOptions(RidgeOptions):
     features: str = "energy"
     force_rows: int = 16
     committee: int = 0
+    forces_by: str = AUTO
     sketch: str = "auto"
     dim: int | None = None
     sketch_seed: int | None = None
@@ -199,6 +204,9 @@ class NTKOptions(RidgeOptions):
             raise InputError(f"force rows must be 1 to 1000 of each label, not {self.force_rows}")
         if self.committee and not 2 <= self.committee <= 1000:
             raise InputError(f"a committee has 2 to 1000 members (or 0 for none), not {self.committee}")
+        check_question(self.forces_by)
+        if self.forces_by in (COMMITTEE, BOTH) and not self.committee:
+            raise InputError(f"forces cannot be judged by {self.forces_by} without a committee: draw one (--committee)")
         make_sketch("gaussian" if self.sketch == "auto" else self.sketch, 512 if self.dim is None else self.dim, 0)
         check_normalisation(self.normalise, automatic=True)
 
@@ -247,7 +255,8 @@ class NTK(FeatureMethod):
         if not options.committee:
             return found
         some = bench.valid or bench.train
-        return dataclasses.replace(found, drawn=Drawn.choose(options.committee, seed, potential, found.features, some))
+        drawn = Drawn.choose(options.committee, seed, potential, found.features, some)
+        return dataclasses.replace(found, drawn=drawn, question=options.forces_by)
 
 
 @dataclass(frozen=True)

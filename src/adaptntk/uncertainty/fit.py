@@ -26,7 +26,6 @@ from adaptntk.features.feature_map import size_powers
 from adaptntk.models.protocol import check_species
 from adaptntk.training.limits import Learnt
 from adaptntk.training.record import read_training_record
-from adaptntk.uncertainty.committee import Committee
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import Assessment, Method
 from adaptntk.uncertainty.registry import find_method, make_options
@@ -77,27 +76,27 @@ def fit(
     if fitted.committee is None or not np.isfinite(errors).all():
         calibrated = Calibration.fit(assessed.variance, errors, energies, rng, power)
     else:
-        calibrated = _with_committee(fitted.committee, assessed, labelled, energies, bench, rng, power)
+        calibrated = _with_committee(fitted, assessed, labelled, energies, bench, rng)
     lone = bool(lone_counts(labelled, bench.member(0).cutoff).any())
     return Fitted(fitted, dataclasses.replace(calibrated, lone_atoms=lone), hashes, used, _learnt(bench, fitted))
 
 
 def _with_committee(
-    committee: Committee,
+    method: Method,
     assessed: Assessment,
     labelled: Structures,
     energies: Array,
     bench: Workbench,
     rng: np.random.Generator,
-    power: float,
 ) -> Calibration:
     """Scales of structures, by the score that ranks these best, and of atoms."""
-    spread = committee.spread(labelled, bench.batch_size, bench.progress)
+    assert method.committee is not None
+    spread = method.committee.spread(labelled, bench.batch_size, bench.progress)
     errors, own = force_errors(assessed.forces, labelled), rng.spawn(2)
-    question = choose_question(assessed.variance, spread.mean_forces, errors, own[1])
+    question = choose_question(assessed.variance, spread.mean_forces, errors, own[1], method.question)
     log.info("forces are judged by %s", question)
     asked = None if question.name == ENERGY else force_scores(question.name, assessed.variance, spread.mean_forces)
-    found = Calibration.fit(assessed.variance, errors, energies, rng, power, question.name, asked)
+    found = Calibration.fit(assessed.variance, errors, energies, rng, method.energy_power, question.name, asked)
     return found.with_atoms(spread.of_atoms, atom_errors(assessed.forces, labelled), own[0])
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptntk.core.metrics import Array
+from adaptntk.core.question import AUTO
 from adaptntk.data.structures import Structures
 from adaptntk.memory import DEFAULT_BUDGET
 from adaptntk.models.protocol import Potential, Predictions
@@ -159,6 +160,10 @@ class Method(Protocol):
         """Directions drawn from the posterior over the parameters, which tell of single atoms; None without them."""
 
     @property
+    def question(self) -> str:
+        """Which score is to speak of forces where there is a committee: a name of `QUESTIONS`, or ``auto``."""
+
+    @property
     def energy_power(self) -> float:
         """Energy errors are calibrated over the number of atoms to this power."""
 
@@ -190,6 +195,7 @@ class ScoresOnly:
     energy_power = 1.0
     features = None
     committee = None
+    question = AUTO
     kind: Kind = "variance"
 
     def score(self, structures: Structures, predicted: Predictions) -> Array:

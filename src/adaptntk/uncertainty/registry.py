@@ -10,6 +10,7 @@ from adaptntk.uncertainty.baselines.dropout import Dropout
 from adaptntk.uncertainty.baselines.ensemble import Ensemble
 from adaptntk.uncertainty.baselines.error_model import ErrorModel
 from adaptntk.uncertainty.baselines.evidential import Evidential
+from adaptntk.uncertainty.baselines.force_size import ForceSize
 from adaptntk.uncertainty.baselines.predicted_energy import PredictedEnergy
 from adaptntk.uncertainty.baselines.random_numbers import RandomNumbers
 from adaptntk.uncertainty.baselines.swag import SWAG
@@ -26,6 +27,7 @@ METHODS: dict[str, type[Method]] = {
     "last_layer": LastLayer,
     "distance": Distance,
     "energy": PredictedEnergy,
+    "force_size": ForceSize,
     "random": RandomNumbers,
 }
 

@@ -35,7 +35,8 @@ EDGE = (
 )
 # Fields for the method ntk alone, with what it calls them, and fields for all the others.
 NTK_OPTIONS = {
-    "features": "features", "force_rows": "force_rows", "committee": "committee", "sketch": "sketch",
+    "features": "features", "force_rows": "force_rows", "committee": "committee", "forces_by": "forces_by",
+    "sketch": "sketch",
     "sketch_dim": "dim", "sketch_seed": "sketch_seed", "alpha": "alpha", "lam": "lam",
     "lam_criterion": "criterion", "normalise": "normalise",
 }  # fmt: skip
@@ -51,7 +52,7 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     output: Path = option("The .ntk file to write.", short="-o")
     method: str = option(
         "ntk, or for comparison: error_model, ensemble, dropout, swag, evidential, last_layer, distance, energy, "
-        "random.",
+        "force_size, random.",
         NTK,
     )
     options: tuple[str, ...] = option(
@@ -70,6 +71,11 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     features: str = option("What a label teaches: its energy (the paper), or joint: energy and forces.", "energy")
     force_rows: int = option("Of joint features: random directions of the forces of each label.", 16)
     committee: int = option("Directions drawn from the posterior, for force uncertainties of atoms; 0 for none.", 0)
+    forces_by: str = option(
+        "What force uncertainties of structures follow from: energy (U), committee (the forces of its members), both.",
+        "auto",
+        default_text="whichever ranks validation errors best",
+    )
     sketch: str = option(
         "gaussian; srht or sparse for very large networks; none for exact scores from full gradients.",
         "auto",
