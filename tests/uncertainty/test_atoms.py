@@ -8,7 +8,7 @@ from ase.io import read
 
 from adaptntk.core.calibration import Calibration, fit_variance
 from adaptntk.core.question import ENERGY, QUESTIONS, force_scores
-from adaptntk.data.structures import write_structures
+from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import atom_errors, atom_ranking, force_errors
 from adaptntk.md.calculator import UncertaintyCalculator
@@ -16,7 +16,7 @@ from adaptntk.uncertainty.evaluate import evaluate
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.method import OF_ATOMS
-from adaptntk.verbs import score
+from adaptntk.verbs import score, select
 from adaptntk.verbs.fit import FitReport
 
 
@@ -195,3 +195,29 @@ def test_parts_of_the_energy_have_an_uncertainty(joint, parts):
     scores = joint.score(parts["pool"][:3], per_atom=True)
     assert [len(sigma) for sigma in scores.atoms.energy_sigma] == [len(atoms) for atoms in parts["pool"][:3]]
     assert all((sigma > 0).all() for sigma in scores.atoms.energy_sigma)
+
+
+def test_a_batch_by_the_worst_atoms(joint, parts, tmp_path):
+    """One atom is displaced in some of the candidates, by so little that the whole structure hides it."""
+    save_fitted(joint, tmp_path / "joint.ntk")
+    pool = parts["pool"][:20]
+    write_structures(tmp_path / "pool.xyz", pool)
+    files = {"ntk": tmp_path / "joint.ntk", "pool": tmp_path / "pool.xyz", "output": tmp_path / "o.xyz"}
+    options = {"model": joint.potential.source, "per_atom": "max", "count": 5}
+    worst = np.array([sigma.max() for sigma in joint.score_atoms(read_structures(tmp_path / "pool.xyz")).sigma])
+    report = select(**files, **options, rule="topb")
+    assert report.selection.indices == np.argsort(-worst)[:5].tolist()
+    assert np.allclose(report.selection.criteria, np.sort(worst**2)[::-1][:5], rtol=1e-2)
+    # The sequential rule begins there, and then counts what the picks leave open.
+    later = select(**files, **options).selection
+    assert later.indices[0] == report.selection.indices[0]
+    assert later.criteria == sorted(later.criteria, reverse=True)
+    assert later.criteria[1] <= report.selection.criteria[1] * 1.01
+    for wrong, message in (({"rule": "lcmd"}, "compares no scores"), ({"per_atom": "mean"}, "'mean' is not known")):
+        with pytest.raises(InputError, match=message):
+            select(**files, **options | wrong)
+
+
+def test_atoms_cannot_choose_without_a_committee(ntk_file, files, tmp_path):
+    with pytest.raises(InputError, match="without a committee"):
+        select(ntk=ntk_file, pool=files["pool"], output=tmp_path / "o.xyz", count=3, per_atom="max")

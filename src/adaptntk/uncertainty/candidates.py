@@ -15,6 +15,7 @@ from adaptntk.core.posterior import as_primal, principal_plane
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem, Selection
 from adaptntk.core.selection.registry import select
 from adaptntk.data.structures import Structures
+from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Array, Scores
 
@@ -41,10 +42,28 @@ class Candidates:
         picked = [self.structures[index] for index in indices]
         return self.fitted.scores_of_variance(self.scores.variance[list(indices)], picked)
 
-    def select(self, rule: str, count: int, constraints: Constraints | None = None, seed: int = 0) -> Selection:
-        """The batch that the rule of that name chooses."""
+    def select(
+        self,
+        rule: str,
+        count: int,
+        constraints: Constraints | None = None,
+        seed: int = 0,
+        weights: Tensor | None = None,
+    ) -> Selection:
+        """The batch that the rule of that name chooses; ``weights`` see `Problem`."""
         self.fitted.check_rule(rule)
-        return select(rule, Problem(self.source, count, constraints or Constraints(), seed))
+        return select(rule, Problem(self.source, count, constraints or Constraints(), seed, weights))
+
+    def worst_atoms(self, progress: Progress = silent) -> Tensor:
+        """Weights that turn the score of each candidate into the squared sigma of its worst atom, (eV/Å)^2.
+
+        A pick then lowers that by the share of U which it takes away.
+        """
+        found = self.fitted.score_atoms(self.structures, progress=progress)
+        worst = np.array([of_structure.max() for of_structure in found.sigma or found.variance])
+        squared = worst**2 if found.sigma is not None else worst
+        smallest = np.finfo(float).tiny
+        return torch.from_numpy(squared / np.maximum(self.scores.variance, smallest))
 
     def sketch_overlap(self, count: int, constraints: Constraints) -> float | None:
         """How much the sequential rule's batch depends on the sketch; None where there is none."""

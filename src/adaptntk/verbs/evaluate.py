@@ -69,17 +69,20 @@ def evaluate(settings: EvaluateSettings, show: Show) -> EvaluateReport:
 
 def _force_lines(metrics: dict[str, Any]) -> Iterable[str]:
     """Errors of forces, and what the score knew of them."""
+    from adaptntk.core.question import ENERGY, SYMBOLS
     from adaptntk.evaluation import KCAL_PER_MOL
 
     if "spearman" not in metrics:
         yield "forces: no labels"
         return
     rmse, (energy, size) = metrics["force_rmse"], (metrics[f"control_{name}_spearman"] for name in CONTROLS)
-    yield f"forces: RMSE {rmse:.4f} eV/Å ({rmse / KCAL_PER_MOL:.2f} kcal/mol/Å)"
+    question = metrics["question"]
+    judged = "" if question == ENERGY else f", judged by {question}: {SYMBOLS[question]}"
+    yield f"forces: RMSE {rmse:.4f} eV/Å ({rmse / KCAL_PER_MOL:.2f} kcal/mol/Å){judged}"
     alone = f"predicted energy alone: {_number(energy, 3)}, size of the force alone: {_number(size, 3)}"
     yield _metric_line("Spearman", metrics, "spearman", 3, alone)
-    of_variance = _number(metrics["pearson_of_variance"], 3)
-    yield _metric_line("Pearson, sqrt U", metrics, "pearson", 3, f"of U itself: {of_variance}")
+    of_variance, symbol = _number(metrics["pearson_of_variance"], 3), "U" if question == ENERGY else "score"
+    yield _metric_line(f"Pearson, sqrt {symbol}", metrics, "pearson", 3, f"of {symbol} itself: {of_variance}")
     yield _metric_line("AURC_n", metrics, "aurc_n", 3, "0 perfect ranking, 1 chance")
     if "ence" in metrics:
         yield _metric_line("ENCE", metrics, "ence", 4, _ence_remark(metrics))
@@ -102,7 +105,11 @@ def _atom_lines(metrics: dict[str, Any]) -> Iterable[str]:
     for key, label in (("within", "within a structure"), ("over_all", "over all atoms")):
         alone = f"size of the force alone: {_number(control[key], 3)}"
         yield f"  Spearman {label:<20}{_number(found[key], 3):>7}  {alone}"
-    yield from map(_coverage_line, atoms.get("conformal", {}).values())
+    for coverage in atoms.get("conformal", {}).values():
+        every = coverage["all_observed"]
+        of_all = "" if every is None else f"; {coverage['all_error_over_sigma']:.2f} sigma for all atoms of a structure"
+        observed = "" if every is None else f": {100 * every:.1f} %"
+        yield _coverage_line(coverage) + of_all + observed
 
 
 def _limit_lines(metrics: dict[str, Any]) -> Iterable[str]:

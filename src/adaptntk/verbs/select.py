@@ -33,6 +33,11 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
         "adaptntk",
         flag="--method",
     )
+    per_atom: str | None = option(
+        "max: pick by the most uncertain atom instead of the whole structure, with adaptntk or topb; needs fit "
+        "--committee.",
+        None,
+    )
     exclude: tuple[Path, ...] = option("Files of structures labelled already; repeatable.", ())
     min_separation: float = option("Smallest distance of two picks in feature space: 0 the same, 1 unrelated.", 0.0)
     per_group_max: tuple[str, int] | None = option(
@@ -101,7 +106,8 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     constraints = _constraints(settings, fitted, pool)
     fitted.announce(pool, store=settings.store)
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
-    selection = candidates.select(settings.rule, settings.count, constraints, settings.seed)
+    weights = None if settings.per_atom is None else candidates.worst_atoms(show.progress)
+    selection = candidates.select(settings.rule, settings.count, constraints, settings.seed, weights)
     batch, scored = [], candidates.scores_of(selection.indices)
     predicted = predictions(fitted, [pool[index] for index in selection.indices])
     picked = zip(selection.indices, selection.scores, selection.criteria, predicted, strict=True)
@@ -130,12 +136,16 @@ def _check(settings: SelectSettings) -> None:
     """Refuse what can be refused before anything is read."""
     from adaptntk.core.calibration import check_coverage
     from adaptntk.core.selection.problem import Constraints
-    from adaptntk.core.selection.registry import check_selector
+    from adaptntk.core.selection.registry import check_selector, check_weights
     from adaptntk.data.formats import check_output
 
     check_output(settings.output)
     check_coverage(settings.coverage)
     check_selector(settings.rule)
+    if settings.per_atom is not None:
+        if settings.per_atom != "max":
+            raise InputError(f"--per-atom max picks by the most uncertain atom; {settings.per_atom!r} is not known")
+        check_weights(settings.rule)
     limit = (settings.per_group_max or (None, None))[1]
     Constraints(None, settings.min_separation, None, limit).check(settings.count, settings.count)
     if settings.figure is not None:
@@ -150,6 +160,8 @@ def _check_features(fitted: "Fitted", settings: SelectSettings) -> None:
     """Refuse what needs features where there are only scores."""
     fitted.check_store(settings.store)
     fitted.check_rule(settings.rule)
+    if settings.per_atom is not None:
+        fitted.check_committee()
     for name, wanted in (("--min-separation", settings.min_separation > 0), ("--figure", settings.figure)):
         if wanted and fitted.features is None:
             raise InputError(f"{name} needs features, and {fitted.name} has only scores: leave it out")

@@ -1,6 +1,7 @@
 """The sequential rule against refitting from scratch after every pick, and against bmdal_reg."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from adaptntk.core.posterior import DualPosterior, Posterior
 from adaptntk.core.selection import greedy as module
 from adaptntk.core.selection.problem import Problem
+from adaptntk.core.selection.registry import select as select_by_name
 from tests.core.selection.rules import blocks, greedy, naive_variance, select, top_b
 
 
@@ -146,3 +148,25 @@ def test_all_candidates_can_be_taken(features):
     selection = greedy(Posterior.fit(train, lam), candidates[:10], 10)
     assert sorted(selection.indices) == list(range(10))
     assert selection.gaps[-1] == float("inf")
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999), lam=st.floats(1e-4, 1.0), count=st.integers(1, 10))
+def test_weighted_scores_equal_recomputation(seed, lam, count):
+    """The highest weight times score after every pick, each time refitted from scratch."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(60, 12, generator=generator, dtype=torch.float64)
+    weights = torch.rand(40, generator=generator, dtype=torch.float64) + 0.01
+    posterior, candidates = Posterior.fit(rows[:20], lam), rows[20:]
+    problem = replace(Problem.of_features(posterior, rows[:20], candidates, count), weights=weights)
+    found = select_by_name("adaptntk", problem)
+    learnt, picks, criteria = rows[:20], [], []
+    for _ in range(count):
+        weighted = weights * Posterior.fit(learnt, lam).variance(candidates)
+        weighted[picks] = -torch.inf
+        picks.append(int(weighted.argmax()))
+        criteria.append(float(weighted.max()))
+        learnt = torch.cat([learnt, candidates[picks[-1]][None]])
+    assert found.indices == picks
+    assert np.allclose(found.criteria, criteria, rtol=1e-8)
+    assert found.gaps == []

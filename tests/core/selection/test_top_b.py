@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import torch
 
 from adaptntk.core.posterior import Posterior
@@ -20,3 +22,10 @@ def test_scores_are_enough():
     scores = torch.tensor([3.0, 1.0, 3.0, 2.0])
     assert top_b(Problem.of_scores(scores, 3)).indices == [0, 2, 3]
     assert top_b(Problem.of_scores(scores, 2, Constraints([True, False, False, False]))).indices == [2, 3]
+
+
+def test_weights_count():
+    scores, weights = torch.tensor([3.0, 1.0, 3.0, 2.0]), torch.tensor([1.0, 9.0, 2.0, 1.0])
+    found = top_b(replace(Problem.of_scores(scores, 3), weights=weights))
+    assert found.indices == [1, 2, 0]
+    assert found.criteria == [9.0, 6.0, 3.0]

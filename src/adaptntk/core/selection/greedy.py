@@ -34,7 +34,8 @@ def greedy(problem: Problem) -> Selection:
         others[index] = False
         runner_up = scores.best(others)[1] if bool(others.any()) else -torch.inf
         selection.add(index, best)
-        selection.gaps.append(torch.inf if runner_up == -torch.inf else decision_gap(best, runner_up, lam))
+        if problem.weights is None:  # the theorem speaks of U
+            selection.gaps.append(torch.inf if runner_up == -torch.inf else decision_gap(best, runner_up, lam))
         scores.pick(index)
         allowed.pick(index)
     return selection
@@ -52,8 +53,8 @@ class FallingScores:
         self.posterior, self.candidates = space.posterior, space.candidates
         _, self.height, width = self.candidates.shape
         most = problem.count * self.height
-        self.initial = problem.scores
-        self.bounds = self.initial.clone()
+        self.problem, self.initial = problem, problem.scores
+        self.bounds = problem.weighted(self.initial).clone()
         self.factor = self.initial.new_zeros(most, most)
         self.representers = self.initial.new_zeros(most, width)
         self.learnt = 0
@@ -103,7 +104,7 @@ class FallingScores:
         columns[:, start:now] = self._solve(covariances.T, start, now).T
         explained = columns[:, :now].square().sum(1).view(len(indices), -1).sum(1)
         self.columns[self.place[indices]] = columns.view(len(indices), -1, columns.shape[1])
-        self.bounds[indices] = self.initial[indices] - explained
+        self.bounds[indices] = self.problem.weighted(self.initial[indices] - explained, indices)
         self.accounted[indices] = now
 
     def _solve(self, right: Tensor, start: int, stop: int) -> Tensor:

@@ -80,12 +80,16 @@ class FeatureSpace:
 @short_repr
 @dataclass(frozen=True)
 class Problem:
-    """How many structures are to be chosen from what: from features, or from scores where there are none."""
+    """How many structures are to be chosen from what: from features, or from scores where there are none.
+
+    ``weights``, one for each candidate, multiply the scores that candidates are compared by, now and after each pick.
+    """
 
     source: FeatureSpace | Tensor
     count: int
     constraints: Constraints = Constraints()
     seed: int = 0
+    weights: Tensor | None = None
 
     @classmethod
     def of_features(
@@ -112,6 +116,12 @@ class Problem:
         if isinstance(self.source, Tensor):
             return self.source
         return self.source.posterior.variance(self.source.candidates)
+
+    def weighted(self, scores: Tensor, indices: Tensor | None = None) -> Tensor:
+        """Scores of all candidates, or of some, times their weights."""
+        if self.weights is None:
+            return scores
+        return scores * (self.weights if indices is None else self.weights[indices])
 
     def scores_when_picked(self, indices: Sequence[int]) -> list[float]:
         """``U`` of each of these picks given those before it; before the batch, where there are only scores."""

@@ -28,6 +28,8 @@ SELECTORS: dict[str, Selector] = {
 }
 # Those that look at scores only, and so work with every uncertainty method.
 SCORES_SUFFICE = {"topb", "random"}
+# Those that take weights: they compare scores.
+WEIGHTED = ("adaptntk", "topb")
 
 
 def register_selector(name: str, selector: Selector, scores_suffice: bool = False) -> None:
@@ -49,8 +51,16 @@ def check_selector(name: str) -> None:
         raise InputError(f"unknown selection method {name!r}: choose one of {', '.join(SELECTORS)}")
 
 
+def check_weights(name: str) -> None:
+    """Refuse a rule that compares no scores."""
+    if name not in WEIGHTED:
+        raise InputError(f"the rule {name} compares no scores, so atoms cannot weigh in: use {' or '.join(WEIGHTED)}")
+
+
 def select(name: str, problem: Problem) -> Selection:
     """The batch that the rule of that name chooses, each pick with its ``U`` given those before it."""
     check_selector(name)
+    if problem.weights is not None:
+        check_weights(name)
     found = SELECTORS[name](problem)
     return replace(found, scores=problem.scores_when_picked(found.indices))

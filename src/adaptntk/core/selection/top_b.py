@@ -7,7 +7,8 @@ from adaptntk.core.selection.problem import Allowed, Problem, Selection
 
 def top_b(problem: Problem) -> Selection:
     """The candidates with the highest scores."""
-    return take_in_order(problem, torch.argsort(problem.scores, descending=True, stable=True).tolist())
+    order = torch.argsort(problem.weighted(problem.scores), descending=True, stable=True)
+    return take_in_order(problem, order.tolist())
 
 
 def take_in_order(problem: Problem, order: list[int]) -> Selection:
@@ -18,7 +19,7 @@ def take_in_order(problem: Problem, order: list[int]) -> Selection:
         if len(selection.indices) == problem.count:
             return selection
         if bool(allowed.open[index]):
-            selection.add(index, float(problem.scores[index]))
+            selection.add(index, float(problem.weighted(problem.scores)[index]))
             allowed.pick(index)
     if len(selection.indices) < problem.count:
         allowed.check_open()
