@@ -143,7 +143,7 @@ def test_words_and_numbers_are_what_they_look_like(tmp_path):
 def test_the_names_that_a_configuration_knows_are_those_of_the_registries():
     assert tuple(SELECTORS) == SELECTOR_NAMES
     assert tuple(PRESETS) == PRESET_NAMES
-    assert get_args(Uncertainty.model_fields["sketch"].annotation) == SKETCHES
+    assert get_args(Uncertainty.model_fields["sketch"].annotation) == ("auto", *SKETCHES)
     assert FEWEST_VALID == MINIMUM_STRUCTURES
     for choice in (
         *SELECTOR_NAMES,

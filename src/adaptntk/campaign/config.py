@@ -1,21 +1,16 @@
 """What a campaign is: every field with its type, default and meaning in one place."""
 
 import math
-import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationInfo,
-    model_validator,
 )
 
+from adaptntk.campaign.fields import Count, File, Number, Section, Temperature, folder_name
 from adaptntk.data.labels import parse_energies
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import require
@@ -28,6 +23,7 @@ if TYPE_CHECKING:
     from adaptntk.md.dynamics import MDSettings
     from adaptntk.md.watch import Watch
     from adaptntk.training.recipe import Recipe
+    from adaptntk.uncertainty.feature_method import NTKOptions
 
 # Names and numbers of rooms that need torch, which takes longer to import than a configuration to check; a test
 # compares them with the registries.
@@ -37,56 +33,7 @@ FEWEST_VALID = 10
 
 # What may be changed when a campaign is resumed: how far it goes and where it runs, not what it does.
 CHANGEABLE = ("stop", "execution", "label.time_limit", "label.attempts", "label.pause_after", "label.folder")
-LONGEST_NAME = 100  # bytes
 MANY = 1_000_000
-
-
-def _absolute(path: Path, info: ValidationInfo) -> Path:
-    """As it is seen from anywhere, where the folder of the configuration is known."""
-    require("\0" not in str(path), "no name of a file holds a NUL")
-    return (info.context or Path()) / path
-
-
-def _plain_number(value: Any) -> Any:
-    """Python takes true for 1, and YAML took 010 for 8; nobody who writes so can know."""
-    require(not isinstance(value, bool), f"is a number, not {str(value).lower()}")
-    zeros = isinstance(value, str) and re.fullmatch(r"[-+]?0[0-9_]+", value) is not None
-    require(not zeros, f"{shortened(value)} begins with a zero: write the number without it")
-    return value
-
-
-File = Annotated[Path, AfterValidator(_absolute)]
-Count = Annotated[int, BeforeValidator(_plain_number)]
-Number = Annotated[float, BeforeValidator(_plain_number)]
-# Hotter than any simulation with a potential makes sense at; a typing error more often than not.
-Temperature = Annotated[Number, Field(gt=0, le=20_000)]
-
-
-def _folder_name(name: str) -> str:
-    """Refuse what would lead out of ``runs/``, or name a folder that nobody can see, type or trust."""
-    why = {
-        "is too long": len(name.encode(errors="replace")) > LONGEST_NAME,
-        "holds a separator of folders": any(sign in name for sign in "/\\"),
-        "holds a character that cannot be seen": not name.isprintable(),
-        "begins with a dot or a dash, or begins or ends with a space": name[:1] in ".-" or name != name.strip(),
-    }
-    for fault, found in why.items():
-        require(not found, f"{shortened(repr(name))} {fault}; a folder is named after it: use letters, digits, - and _")
-    return name
-
-
-class Section(BaseModel):
-    """A part of the configuration: unknown fields are refused, nothing is changed later."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        self.check()
-        return self
-
-    def check(self) -> None:
-        """Refuse fields that cannot be used, or not together."""
 
 
 class Start(Section):
@@ -288,15 +235,47 @@ class Train(Section):
 
 
 class Uncertainty(Section):
-    """The features and the ridge."""
+    """The features, the ridge and the committee."""
 
-    sketch: Literal["gaussian", "srht", "sparse", "none"] = Field(
-        "gaussian", description="How gradients are projected; none for exact scores."
+    features: Literal["energy", "joint"] = Field(
+        "energy", description="What a label teaches: its energy (the paper), or energy and forces."
     )
-    sketch_dim: Count = Field(512, ge=1, le=10**6, description="Dimensions of the sketch.")
+    force_rows: Count = Field(16, ge=1, le=1000, description="Of joint features: directions of the forces of a label.")
+    committee: Count = Field(
+        0, ge=0, le=1000, description="Directions drawn from the posterior, for uncertainties of atoms; 0 for none."
+    )
+    sketch: Literal["auto", "gaussian", "srht", "sparse", "none"] = Field(
+        "auto",
+        description="How gradients are projected, none for exact scores; gaussian, or sparse for joint features.",
+    )
+    sketch_dim: Count | None = Field(
+        None, ge=1, le=10**6, description="Dimensions of the sketch; 512, or by the labels for joint features."
+    )
     alpha: Number | None = Field(
-        None, gt=0, description="The relative ridge; where not given 1e-4, which the validation set may move."
+        None,
+        gt=0,
+        description="The relative ridge; 1e-4, which the validation set may move, or 1e-8 with joint features.",
     )
+
+    @property
+    def options(self) -> "NTKOptions":
+        """Of the method ntk."""
+        from adaptntk.uncertainty.feature_method import NTKOptions
+
+        return NTKOptions(**self.model_dump(exclude={"sketch_dim"}), dim=self.sketch_dim)
+
+    def identity(self) -> dict[str, Any]:
+        """As runs of before wrote it down: with these defaults, and without what could not be chosen then."""
+        from adaptntk.core.ridge import PRIOR_ALPHA
+
+        content = self.model_dump(mode="json")
+        if self.features == "energy":
+            content |= {"sketch": content["sketch"].replace("auto", "gaussian"), "sketch_dim": self.sketch_dim or 512}
+            content["alpha"] = self.alpha or PRIOR_ALPHA
+            del content["features"], content["force_rows"]
+        if not self.committee:
+            del content["committee"]
+        return content
 
 
 class Stop(Section):
@@ -323,7 +302,7 @@ class Execution(Section):
 class Campaign(Section):
     """A campaign. Paths are relative to the file that holds this configuration."""
 
-    name: Annotated[str, AfterValidator(_folder_name)] = Field(
+    name: Annotated[str, AfterValidator(folder_name)] = Field(
         ..., min_length=1, description="What the reports call it; a folder is named after it."
     )
     output: File | None = Field(None, description="The run directory; runs/NAME when not given.")
@@ -359,10 +338,7 @@ class Campaign(Section):
         content = self.model_dump(mode="json", exclude={"output"})
         for section, _, field in (name.partition(".") for name in CHANGEABLE):
             (content[section] if field else content).pop(field or section)
-        from adaptntk.core.ridge import PRIOR_ALPHA
-
-        # Runs of before wrote these defaults down.
-        content["uncertainty"]["alpha"] = self.uncertainty.alpha or PRIOR_ALPHA
+        content["uncertainty"] = self.uncertainty.identity()
         content["train"]["dtype"] = self.train.dtype or "float32"
         return content
 

@@ -227,24 +227,26 @@ def _check_oracle(config: Campaign, found: Inputs, bought: int) -> None:
 
 def _check_features(config: Campaign, found: Inputs, start: "Potential | None") -> str:
     """Refuse a sketch larger than a network, and features that cannot be held in memory."""
-    settings, first, later, stop = config.uncertainty, config.first, config.round, config.stop
-    exact, networks = settings.sketch == "none", _networks(config, found, start)
-    for name, (parameters, _) in networks.items():
-        fits = exact or settings.sketch_dim <= parameters
-        why = f"more than the {parameters:,} parameters of the network {name}"
-        require(fits, f"uncertainty.sketch_dim of {settings.sketch_dim:,} is {why}: take fewer, or sketch: none")
-    widest = max(parameters * (8 if dtype == "float64" else 4) for parameters, dtype in networks.values())
-    row = widest if exact else 8 * settings.sketch_dim
+    options, first, later, stop = config.uncertainty.options, config.first, config.round, config.stop
     training = max(first.train, len(found.given)) + later.train * stop.rounds
+    networks = _networks(config, found, start)
+    smallest = min(parameters for parameters, _ in networks.values())
+    kind, dim = options.chosen_sketch(training, smallest)
+    exact = kind == "none"
+    for name, (parameters, _) in networks.items():
+        why = f"more than the {parameters:,} parameters of the network {name}"
+        require(exact or dim <= parameters, f"uncertainty.sketch_dim of {dim:,} is {why}: take fewer, or sketch: none")
+    widest = max(parameters * (8 if dtype == "float64" else 4) for parameters, dtype in networks.values())
+    row = widest if exact else 8 * dim
     explore = config.explore
     runs = len(explore.temperatures) * explore.trajectories * min(explore.starts, max(1, len(found.starts)))
     candidates = len(found.pool) or runs * (explore.steps // explore.interval + 1)
-    memory = (training + candidates) * row / GIBIBYTE
+    memory = (training * (1 + options.rows_of_forces) + candidates) * row / GIBIBYTE
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIBIBYTE
     text = f"features of {training:,} training structures and {candidates:,} candidates: {size_of(memory * GIBIBYTE)}"
     cure = "take a smaller uncertainty.sketch_dim" if not exact else "take uncertainty.sketch: gaussian"
     require(training * row <= DEFAULT_BUDGET and memory < 0.8 * free, f"{text} is more than can be held; {cure}")
-    size = "no sketch" if exact else f"sketch {settings.sketch} of {settings.sketch_dim}"
+    size = "no sketch" if exact else f"sketch {kind} of {dim}"
     names = [f"network {name}, {parameters:,} parameters in {dtype}" for name, (parameters, dtype) in networks.items()]
     return "; ".join([*names, size, text])
 

@@ -18,6 +18,7 @@ from adaptntk.campaign.layout import ROLES, RunSnapshot
 from adaptntk.campaign.records import Pick
 from adaptntk.files import damaged
 from adaptntk.labelers.record import read_info
+from adaptntk.uncertainty.method import OF_ATOMS as KEY_OF_ATOMS
 
 Item = TypeVar("Item")
 
@@ -25,6 +26,8 @@ MAX_STRUCTURES = 2000
 # An atom takes about 30 bytes in the page before compression: the browser holds 6 MB of structures at most.
 MAX_ATOMS = 200_000
 UNCERTAINTY = "uncertainty"
+OF_ATOMS = "uncertainty of the atom"
+VIEW = 3.5  # Å around an atom that is looked at
 DECIMALS = 3  # Å: what an eye can see
 
 
@@ -153,6 +156,7 @@ def viewer_dataset(name: str, shown: Sequence[Candidate]) -> dict[str, Any]:
     properties = _viewer_properties(shown)
     # Species and rounded positions only, so that no other array swells the page.
     found = [candidate.read() for candidate in shown]
+    of_atoms = _atom_properties(found)
     frames = [Atoms(a.numbers, a.positions.round(DECIMALS), cell=a.cell, pbc=a.pbc) for a in found]
     settings = quick_settings(
         x="MD step" if "MD step" in properties else "candidate",
@@ -161,12 +165,24 @@ def viewer_dataset(name: str, shown: Sequence[Candidate]) -> dict[str, Any]:
         symbol="fate",
         periodic=any(atoms.pbc.any() for atoms in frames),
         map_settings={"color": {"property": UNCERTAINTY, "palette": "viridis"}},
+        structure_settings={"color": {"property": OF_ATOMS, "palette": "viridis"}} if of_atoms else None,
     )
     # The first structure shown is the most uncertain one.
     settings["pinned"] = [int(np.argmax(properties[UNCERTAINTY]["values"]))]
-    content = {"metadata": {"name": name}, "properties": properties, "settings": settings}
+    content: dict[str, Any] = {"metadata": {"name": name}, "properties": properties | of_atoms, "settings": settings}
+    if of_atoms:  # every atom is one that can be coloured
+        content["environments"] = [(s, a, VIEW) for s, atoms in enumerate(frames) for a in range(len(atoms))]
     dataset: dict[str, Any] = create_input(structures=frames, **content)
     return dataset
+
+
+def _atom_properties(frames: Sequence[Atoms]) -> dict[str, dict[str, Any]]:
+    """The uncertainty of each atom's force, where all structures have it."""
+    if not all(KEY_OF_ATOMS in atoms.arrays for atoms in frames):
+        return {}
+    values = np.concatenate([1000 * atoms.arrays[KEY_OF_ATOMS] for atoms in frames]).round(1).tolist()
+    description = "predicted root mean square error of a component of the force on the atom"
+    return {OF_ATOMS: {"target": "atom", "values": values, "units": "meV/Å", "description": description}}
 
 
 def _viewer_properties(shown: Sequence[Candidate]) -> dict[str, dict[str, Any]]:

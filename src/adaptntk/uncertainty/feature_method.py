@@ -215,13 +215,18 @@ class NTKOptions(RidgeOptions):
         """Of each label."""
         return self.force_rows if self.features == "joint" else 0
 
-    def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
-        """The projection that was asked for, or the one that suits so many labels."""
+    def chosen_sketch(self, labels: int, parameters: int) -> tuple[str, int]:
+        """Kind and dimension that were asked for, or those that suit so many labels."""
         joint = self.features == "joint"
         kind = {True: "sparse", False: "gaussian"}[joint] if self.sketch == "auto" else self.sketch
         dim = self.dim
         if dim is None:
             dim = joint_dimension(labels * (1 + self.force_rows), parameters) if joint else 512
+        return kind, dim
+
+    def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
+        """The projection; see `chosen_sketch`."""
+        kind, dim = self.chosen_sketch(labels, parameters)
         if kind != "none" and dim > parameters:
             exceeds = f"a sketch of {dim:,} dimensions exceeds the {parameters:,} parameters of the model"
             raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")

@@ -24,6 +24,7 @@ from adaptntk.labelers.record import RecordFile
 from adaptntk.md.dynamics import run_md
 from adaptntk.md.exploration import Sifted, score_of, sift
 from adaptntk.progress import counted
+from adaptntk.uncertainty.method import ATOM_KEYS
 
 log = logging.getLogger(__name__)
 
@@ -147,11 +148,15 @@ def run_trajectory(
     """Simulate with the current model, write the frames."""
     uncertainty = load_ntk(ntk, device)
     rules = config.watch.rules(uncertainty.calibration)
-    found = run_md(uncertainty, start, config.dynamics(temperature), rules, seed)
+    per_atom = uncertainty.method.committee is not None
+    found = run_md(uncertainty, start, config.dynamics(temperature), rules, seed, per_atom=per_atom)
     # Without velocities, and without what the model says of it, which is no label.
     frames = [bare(frame) for frame in found.frames]
     for kept, frame in zip(frames, found.frames, strict=True):
         kept.info = {**frame.info, "trajectory": name, "temperature": temperature}
+        for key in ATOM_KEYS:
+            if key in frame.arrays:
+                kept.arrays[key] = frame.arrays[key]
     write_structures(output.structures, frames)
     ended = (None, None) if found.stopped is None else (found.stopped.rule, found.stopped.text)
     output.write(TrajectoryRecord(name, temperature, found.steps, len(frames), *ended))

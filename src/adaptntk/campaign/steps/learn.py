@@ -3,7 +3,7 @@
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -71,10 +71,9 @@ def fit_ntk(
     model: Path, output: Path, training: Sequence[Atoms], valid: Sequence[Atoms], head: str | None, config: Campaign
 ) -> None:
     """Fit and calibrate the uncertainty of a round."""
-    settings, potential = config.uncertainty, load_potential(model, config.execution.device, head=head)
+    potential = load_potential(model, config.execution.device, head=head)
     bench = GivenModel(training, valid, config.seed, potential=potential)
-    options = {"sketch": settings.sketch, "dim": settings.sketch_dim, "alpha": settings.alpha}
-    save_fitted(fit_method(bench, "ntk", options), output)
+    save_fitted(fit_method(bench, "ntk", asdict(config.uncertainty.options)), output)
 
 
 def load_ntk(path: Path, device: str) -> Fitted:
