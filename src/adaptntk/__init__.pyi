@@ -33,7 +33,12 @@ from .md.exploration import MDJob as MDJob, Sifted as Sifted, collect as collect
 from .md.exploration import normal_modes as normal_modes, plan_trajectories as plan_trajectories, sift as sift
 from .md.physical_rules import PHYSICAL_RULES as PHYSICAL_RULES, FlyingAtoms as FlyingAtoms, FusedAtoms as FusedAtoms
 from .md.physical_rules import LoneAtoms as LoneAtoms, NotFinite as NotFinite, TemperatureLimit as TemperatureLimit
-from .md.rules import ConformalThreshold as ConformalThreshold, ErrorLevel as ErrorLevel, Observation as Observation
+from .md.rules import (
+    AtomErrorLevel as AtomErrorLevel,
+    ConformalThreshold as ConformalThreshold,
+    ErrorLevel as ErrorLevel,
+    Observation as Observation,
+)
 from .md.rules import RelativeThreshold as RelativeThreshold, Rule as Rule, UncertaintyRule as UncertaintyRule
 from .md.watch import Watch as Watch
 from .models.family import Architecture as Architecture, EnergyReference as EnergyReference, Family as Family
