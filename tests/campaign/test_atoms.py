@@ -6,7 +6,7 @@ import numpy as np
 
 from adaptntk.campaign.layout import read_own, read_run
 from adaptntk.campaign.loop import run_campaign
-from adaptntk.report.viewer import OF_ATOMS, list_candidates, viewer_dataset
+from adaptntk.report.viewer import OF_ATOMS, build_viewer, list_candidates, viewer_dataset
 from adaptntk.uncertainty.file import load_fitted
 from adaptntk.uncertainty.method import ATOM_KEYS
 from tests.campaign.conftest import write_config
@@ -32,3 +32,4 @@ def test_candidates_carry_the_uncertainty_of_their_atoms(tmp_path):
     assert np.allclose(of_atoms["values"][:3], 1000 * shown[0].read().arrays[ATOM_KEYS[0]], atol=0.1)
     assert len(dataset["environments"]) == sum(candidate.atoms for candidate in shown)
     assert json.dumps(dataset["settings"]).count(OF_ATOMS) >= 1
+    assert build_viewer(read_run(run)).of_atoms

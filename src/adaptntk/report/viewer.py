@@ -127,6 +127,7 @@ class Viewer(NamedTuple):
     picks_total: int
     licence: str
     version: str
+    of_atoms: bool
 
 
 def build_viewer(run: RunSnapshot, max_structures: int = MAX_STRUCTURES) -> Viewer | None:
@@ -136,12 +137,14 @@ def build_viewer(run: RunSnapshot, max_structures: int = MAX_STRUCTURES) -> View
     if not shown:
         return None
     script = resources.files("chemiscope").joinpath("sphinx/static/chemiscope.min.js").read_bytes()
-    dataset = json.dumps(viewer_dataset(run.name, shown), allow_nan=False, separators=(",", ":")).encode()
+    content = viewer_dataset(run.name, shown)
+    dataset = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
     picks_shown, picks_total = (sum(c.pick is not None for c in part) for part in (shown, candidates))
     # Terms of the script and of what it contains must go wherever the page goes.
     licences = [path for path in metadata.files("chemiscope") or [] if "licen" in path.name.lower()]
     terms = "\n\n".join(path.read_text().strip() for path in licences), metadata.version("chemiscope")
-    return Viewer(_packed(script), _packed(dataset), len(shown), picks_shown, len(candidates), picks_total, *terms)
+    counts = len(shown), picks_shown, len(candidates), picks_total
+    return Viewer(_packed(script), _packed(dataset), *counts, *terms, OF_ATOMS in content["properties"])
 
 
 def _packed(content: bytes) -> str:
