@@ -39,6 +39,7 @@ COMMANDS = (
     command("campaign", asked.Campaigns, "campaigns"),
     command("features", asked.Features, "cost.features"),
     command("selection", asked.Selection, "cost.selection"),
+    command("scores", asked.Scores, "cost.scores"),
     command("step", asked.Step, "cost.step"),
     command("training", asked.Training, "training.run"),
     command("starts", asked.Starts, "starts"),

@@ -33,6 +33,10 @@ class Selection(Cost):
     """Batches from large pools: against recomputation and bmdal_reg; peak memory of a pool on disk."""
 
 
+class Scores(Cost):
+    """What it costs to ask about a structure: the energy row, that of joint features, a committee."""
+
+
 class Step(Cost):
     """A step of training, ours and that of MACE; and several networks as one computation."""
 

@@ -50,6 +50,15 @@ def test_selection(tmp_path):
 
 
 @pytest.mark.long
+def test_scores(tmp_path):
+    shown = succeed("scores", "--preset", "smoke", "-o", tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "scores.json").read_text())["networks"]["tiny, water"]
+    assert found["milliseconds"].keys() == {"prediction", "energy row", "joint row", "committee"}
+    assert found["ratios"]["committee of 16 / prediction"]["median"] > 1
+    assert "joint row / energy row = " in shown
+
+
+@pytest.mark.long
 def test_step(tmp_path):
     shown = succeed("step", "--preset", "smoke", "-o", tmp_path / "out")
     content = json.loads((tmp_path / "out" / "step.json").read_text())
