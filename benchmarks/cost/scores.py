@@ -42,7 +42,7 @@ class Plan:
 
 
 PLANS = {
-    "full": Plan(("standard",), ("ethanol", "toluene"), 200, 64, 7),
+    "full": Plan(("standard",), ("ethanol", "benzene"), 200, 64, 7),
     "smoke": Plan(("tiny",), ("water",), 8, 4, 2),
 }
 
