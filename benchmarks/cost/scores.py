@@ -1,24 +1,22 @@
 """``python -m benchmarks scores``: what it costs to ask about a structure.
 
 The energy row of the paper, that of joint features, and the forces of a committee, beside one prediction of energy and
-forces. Cost does not depend on what a network has learnt, so its weights are random.
+forces; with networks that were trained for a while.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
-from ase import Atoms
 
-from adaptntk.data.structures import ENERGY, FORCES
-from adaptntk.data.xtb_md import build_molecule
+from adaptntk.data.xtb_md import build_molecule, sample_md
 from adaptntk.files import make_folder
-from adaptntk.models.family import Architecture
 from adaptntk.models.protocol import parameter_count
-from adaptntk.training.labelled import untrained_network
-from adaptntk.training.recipe import PRESETS
+from adaptntk.training.loop import train as train_network
+from adaptntk.training.recipe import PRESETS, Recipe
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.workbench import GivenModel
@@ -32,18 +30,19 @@ MEMBERS = 16
 
 @dataclass(frozen=True)
 class Plan:
-    """Networks by preset, molecules of rattled atoms, labels, and how many structures are asked about how often."""
+    """Networks by preset, molecules, labels, steps, and how many structures are asked about how often."""
 
     presets: tuple[str, ...]
     molecules: tuple[str, ...]
     labels: int
+    steps: int
     asked: int
     rounds: int
 
 
 PLANS = {
-    "full": Plan(("standard",), ("ethanol", "benzene"), 200, 64, 7),
-    "smoke": Plan(("tiny",), ("water",), 8, 4, 2),
+    "full": Plan(("standard",), ("ethanol", "benzene"), 200, 500, 64, 7),
+    "smoke": Plan(("tiny",), ("water",), 20, 10, 4, 2),
 }
 
 
@@ -56,19 +55,20 @@ def run(asked: Scores) -> str:
     for preset in plan.presets:
         for molecule in plan.molecules:
             name = f"{preset}, {molecule}"
-            found[name] = _measure(PRESETS[preset].architecture, molecule, plan)
+            recipe = PRESETS[preset].lasting(steps=plan.steps)
+            found[name] = _measure(recipe, molecule, plan, asked.output / f"{preset}-{molecule}.model")
             ratios = {key: show_range(value) for key, value in found[name]["ratios"].items()}
             lines.append(f"{name}: " + ", ".join(f"{key} = {text}" for key, text in ratios.items()))
     save_record(asked.output, "scores", {"preset": asked.preset, "networks": found})
     return "\n".join(lines)
 
 
-def _measure(architecture: Architecture, molecule: str, plan: Plan) -> dict[str, Any]:
+def _measure(recipe: Recipe, molecule: str, plan: Plan, path: Path) -> dict[str, Any]:
     """Milliseconds of the processor for a structure, in turns; and ratios round by round."""
-    frames = _rattled(molecule, plan.labels + plan.asked)
-    train, queries = frames[: plan.labels], frames[plan.labels :]
-    recipe = replace(PRESETS["standard"], architecture=architecture)
-    potential = untrained_network(_labelled(train), recipe, torch.float32, 0)
+    frames = sample_md(build_molecule(molecule), plan.labels + plan.asked, 500.0, interval=10, seed=0)
+    learnt, queries = frames[: plan.labels], frames[plan.labels :]
+    train, valid = learnt[::2] + learnt[1::4], learnt[3::4]
+    potential = train_network(train, valid, path, recipe, device="cpu").potential
     bench = GivenModel(train, potential=potential)
     energy, joint = (fit(bench, "ntk", options) for options in ({}, {"features": "joint", "committee": MEMBERS}))
     work: dict[str, tuple[Callable[[], object], float]] = {
@@ -94,20 +94,3 @@ def _measure(architecture: Architecture, molecule: str, plan: Plan) -> dict[str,
 def _width(fitted: Fitted) -> int:
     assert fitted.features is not None
     return int(fitted.features.blocks.shape[2])
-
-
-def _rattled(molecule: str, count: int) -> list[Atoms]:
-    perfect, frames = build_molecule(molecule), []
-    for seed in range(count):
-        atoms = perfect.copy()
-        atoms.rattle(0.05, seed=seed)
-        frames.append(atoms)
-    return frames
-
-
-def _labelled(frames: list[Atoms]) -> list[Atoms]:
-    """With labels of nothing in particular, from which the network takes its scale."""
-    for number, atoms in enumerate(frames):
-        atoms.info[ENERGY] = 0.01 * number
-        atoms.arrays[FORCES] = atoms.positions - atoms.positions.mean(axis=0)
-    return frames
