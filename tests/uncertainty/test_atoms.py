@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from ase.io import read
+from ase.md.verlet import VelocityVerlet
 
 from adaptntk.core.calibration import Calibration, fit_variance
 from adaptntk.core.question import ENERGY, QUESTIONS, force_scores
@@ -12,6 +13,8 @@ from adaptntk.data.structures import read_structures, write_structures
 from adaptntk.errors import InputError
 from adaptntk.evaluation import atom_errors, atom_ranking, force_errors
 from adaptntk.md.calculator import UncertaintyCalculator
+from adaptntk.md.dynamics import MDSettings, run_md, watch
+from adaptntk.md.rules import AtomErrorLevel
 from adaptntk.uncertainty.evaluate import evaluate
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
@@ -221,3 +224,20 @@ def test_a_batch_by_the_worst_atoms(joint, parts, tmp_path):
 def test_atoms_cannot_choose_without_a_committee(ntk_file, files, tmp_path):
     with pytest.raises(InputError, match="without a committee"):
         select(ntk=ntk_file, pool=files["pool"], output=tmp_path / "o.xyz", count=3, per_atom="max")
+
+
+def test_a_run_ends_at_its_worst_atom(joint, parts):
+    """A level between what the start has and what heat brings."""
+    start = parts["pool"][0]
+    worst = joint.calibration.worst_atom_bound(joint.score_atoms([start]).sigma[0], 0.8)
+    rules = [AtomErrorLevel(1.2 * worst, 0.8, patience=1)]
+    settings = MDSettings(temperature=3000, steps=100, interval=5)
+    found = run_md(joint, start, settings, rules)
+    assert found.stopped is not None
+    assert found.stopped.rule == "atom-error-level"
+    last = found.frames[-1].arrays[OF_ATOMS]
+    assert joint.calibration.worst_atom_bound(last, 0.8) > 1.2 * worst
+    dynamics = VelocityVerlet(start.copy(), 0.5)
+    dynamics.atoms.calc = UncertaintyCalculator(joint)
+    with pytest.raises(InputError, match="per_atom=True"):
+        watch(dynamics, rules, 10)

@@ -125,7 +125,7 @@ def run_md(
         per_atom: frames also hold the uncertainty of each atom, see `UncertaintyCalculator`; always so where a rule
             looks at it.
     """
-    per_atom = per_atom or any(isinstance(rule, AtomErrorLevel) for rule in rules)
+    per_atom = per_atom or _looks_at_atoms(rules)
     rng = np.random.default_rng(seed)
     atoms = Atoms(numbers=start.numbers, positions=start.positions, cell=start.cell, pbc=start.pbc)
     atoms.set_masses(start.get_masses())
@@ -136,6 +136,10 @@ def run_md(
     thermostat = {"temperature_K": settings.temperature, "friction": settings.friction / units.fs, "rng": rng}
     dynamics = Langevin(atoms, settings.timestep * units.fs, fixcm=False, **thermostat)
     return watch(dynamics, rules, settings.steps, settings.interval, settings.temperature, progress)
+
+
+def _looks_at_atoms(rules: Sequence[Rule]) -> bool:
+    return any(isinstance(rule, AtomErrorLevel) for rule in rules)
 
 
 def watch(
@@ -157,6 +161,8 @@ def watch(
     calculator = dynamics.atoms.calc
     if not isinstance(calculator, UncertaintyCalculator):
         raise InputError("the atoms of the dynamics have no UncertaintyCalculator: set atoms.calc to one")
+    if _looks_at_atoms(rules) and not calculator.per_atom:
+        raise InputError(f"the rule {AtomErrorLevel.name} needs UncertaintyCalculator(..., per_atom=True)")
     monitor = Monitor(rules, calculator.uncertainty.calibration)
     start = dynamics.atoms.copy()
     frames: list[Atoms] = []
