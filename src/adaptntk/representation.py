@@ -14,11 +14,17 @@ def short_repr(kind: type[Kind]) -> type[Kind]:
     """Decorate a dataclass that holds arrays or many things: its ``repr`` says what they are, not each number."""
 
     def represent(value: Any) -> str:
-        held = ", ".join(f"{item.name}={_short(getattr(value, item.name))}" for item in fields(value) if item.repr)
-        return f"{type(value).__name__}({held})"
+        held = {item.name: getattr(value, item.name) for item in fields(value) if item.repr}
+        told = ", ".join(f"{name}={_short(part)}" for name, part in held.items() if not _is_empty(part))
+        return f"{type(value).__name__}({told})"
 
     kind.__repr__ = represent  # type: ignore[method-assign]
     return kind
+
+
+def _is_empty(value: Any) -> bool:
+    """An array without numbers."""
+    return hasattr(value, "dtype") and 0 in getattr(value, "shape", ())
 
 
 def _short(value: Any) -> str:
