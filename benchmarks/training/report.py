@@ -25,12 +25,8 @@ def training_table(results: dict[str, Any]) -> str:
     lines = [f"# Test error against time of training: {results['study']}, preset {results['preset']}"]
     for name, content in results["data"].items():
         sizes, runs = content["structures"], content["runs"]
-        seeds = max(len(several) for several in runs.values())
-        lines += [
-            "",
-            f"## {name}: {sizes['train']} labels, {sizes['valid']} for validation, {sizes['test']} to test; "
-            f"{budget(runs):g} s, {seeds} seed{'s' * (seeds > 1)}",
-        ]
+        counts = f"{sizes['train']} labels, {sizes['valid']} for validation, {sizes['test']} to test"
+        lines += ["", f"## {name}: {counts}; {budget(runs):g} s"]
         for metric, unit in METRICS.items():
             lines += ["", f"Test {unit}, median over seeds", "", *aligned(_rows(runs, metric))]
         if results["study"] == "race":
@@ -47,7 +43,7 @@ def training_table(results: dict[str, Any]) -> str:
 
 def _rows(runs: Runs, metric: str) -> list[list[str]]:
     times = columns(budget(runs))
-    rows = [["entrant", *(f"{time:g} s" for time in times), "end", "at", "train, end", "steps", "parameters"]]
+    rows = [["entrant", *(f"{time:g} s" for time in times), "end", "at", "train, end", "steps", "parameters", "seeds"]]
     for who, several in runs.items():
         ended = np.median([run["points"][-1]["seconds"] for run in several])
         rows.append(
@@ -58,6 +54,7 @@ def _rows(runs: Runs, metric: str) -> list[list[str]]:
                 _digits(float(np.median([run["train"][metric] for run in several]))),
                 f"{np.median([run['steps'] for run in several]):,.0f}",
                 f"{several[0]['parameters']:,}",
+                str(len(several)),
             ]
         )
     return rows

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.settings import Uncertainty, listed
+from benchmarks.settings import listed
+from benchmarks.uq.run import PLANS
 from benchmarks.uq.summary import summarise
 
 from adaptntk.core import metrics
@@ -35,7 +36,7 @@ def finished(shared) -> Path:
 def test_what_it_leaves(finished):
     results = json.loads((finished / "results.json").read_text())
     methods = results["molecules"]["ethanol"]["methods"]
-    assert set(methods) == {*listed(Uncertainty().methods), "error_model"}
+    assert set(methods) == {*listed(PLANS["smoke"].methods), "error_model"}
     for name, entry in methods.items():
         for which in ("own", "common"):
             found = entry[which]
