@@ -7,6 +7,7 @@ import pytest
 from benchmarks.al.report import al_table
 from benchmarks.al.timing import timing_table
 from benchmarks.starts import starts_table
+from benchmarks.training.report import training_table
 from benchmarks.uq.report import uq_table
 
 from adaptntk.report.comparison import Curve, compare_curves, comparison_table
@@ -33,6 +34,10 @@ def test_uncertainty_methods():
     rows = [line for line in table("uq").splitlines() if line.startswith("|")]
     page = (ROOT / "docs" / "benchmarks.md").read_text().splitlines()
     assert [row for row in rows if row not in page] == []
+
+
+def test_test_error_against_time_of_training():
+    assert training_table(load("training/training.json")) == (RESULTS / "training" / "training.md").read_text()
 
 
 def test_the_time_of_a_round():
