@@ -85,6 +85,7 @@ def _measure(recipe: Recipe, molecule: str, plan: Plan, path: Path) -> dict[str,
     return {
         "parameters": parameter_count(potential),
         "atoms": len(queries[0]),
+        "members compute in": str(joint.check_committee().precision or potential.dtype).removeprefix("torch."),
         "dimensions": {"energy row": _width(energy), "joint row": _width(joint)},
         "milliseconds": {name: timing.summary(1e3) for name, timing in times.items()},
         "ratios": {name: timing.summary() for name, timing in ratios.items()},
