@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from ase import Atoms
+from ase.build import bulk
 from scipy.spatial.transform import Rotation
 
 from adaptntk.core.posterior import fit_posterior
@@ -228,3 +229,14 @@ def test_wrong_directions_and_steps_are_refused(tiny):
     for step in (0.0, -1.0, np.nan, np.inf):
         with pytest.raises(InputError, match="step of a committee"):
             Committee(tiny, directions, step)
+
+
+def test_perfect_crystals_do_not_hide_the_step():
+    """By symmetry no force acts there, whatever the weights: what changes is rounding, and tells nothing of a step."""
+    potential = tiny_network(torch.float32, numbers=(29,))
+    directions, moved = directions_for(potential), strained_metals(2)
+    perfect = [bulk("Cu", a=a, cubic=True) for a in (3.5, 3.6, 3.7, 3.8)]
+    step = choose_step(potential, directions, [*moved, *perfect])
+    committee = Committee(potential, directions, step)
+    assert committee.linearity(moved).max() < 0.1
+    assert committee.linearity(perfect).max() > 0.3

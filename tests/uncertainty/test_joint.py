@@ -9,8 +9,8 @@ from adaptntk.core.ridge import JOINT_ALPHA
 from adaptntk.core.sketch.gaussian import NoSketch
 from adaptntk.data.structures import structure_sizes
 from adaptntk.errors import InputError
+from adaptntk.features.dimension import joint_dimension
 from adaptntk.features.energy_gradients import EnergyGradients
-from adaptntk.uncertainty.feature_method import joint_dimension
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 

@@ -31,6 +31,7 @@ from adaptntk.data.structures import (
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError, require
 from adaptntk.execution import check_executor
+from adaptntk.features.dimension import choose_sketch
 from adaptntk.labelers.process import Request, check_spec, label_structure
 from adaptntk.labelers.record import Role, read_label
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE, size_of
@@ -227,11 +228,12 @@ def _check_oracle(config: Campaign, found: Inputs, bought: int) -> None:
 
 def _check_features(config: Campaign, found: Inputs, start: "Potential | None") -> str:
     """Refuse a sketch larger than a network, and features that cannot be held in memory."""
-    options, first, later, stop = config.uncertainty.options, config.first, config.round, config.stop
+    settings, first, later, stop = config.uncertainty, config.first, config.round, config.stop
     training = max(first.train, len(found.given)) + later.train * stop.rounds
     networks = _networks(config, found, start)
     smallest = min(parameters for parameters, _ in networks.values())
-    kind, dim = options.chosen_sketch(training, smallest)
+    rows = settings.force_rows if settings.features == "joint" else 0
+    kind, dim = choose_sketch(settings.sketch, settings.sketch_dim, training, rows, smallest)
     exact = kind == "none"
     for name, (parameters, _) in networks.items():
         why = f"more than the {parameters:,} parameters of the network {name}"
@@ -241,7 +243,7 @@ def _check_features(config: Campaign, found: Inputs, start: "Potential | None") 
     explore = config.explore
     runs = len(explore.temperatures) * explore.trajectories * min(explore.starts, max(1, len(found.starts)))
     candidates = len(found.pool) or runs * (explore.steps // explore.interval + 1)
-    memory = (training * (1 + options.rows_of_forces) + candidates) * row / GIBIBYTE
+    memory = (training * (1 + rows) + candidates) * row / GIBIBYTE
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIBIBYTE
     text = f"features of {training:,} training structures and {candidates:,} candidates: {size_of(memory * GIBIBYTE)}"
     cure = "take a smaller uncertainty.sketch_dim" if not exact else "take uncertainty.sketch: gaussian"

@@ -154,17 +154,20 @@ class Committee:
 
         That is half of what curvature makes wrong, and about twice what rounding does. Zero where forces do not change.
         """
-        step = step or self.step
-        found: list[float] = []
+        found = self._differences(structures, step or self.step, batch_size)
+        return np.array([difference / size if size else 0.0 for difference, size in found])
+
+    def _differences(self, structures: Structures, step: float, batch_size: int = 16) -> list[tuple[float, float]]:
+        """Of each structure: how far force changes by the step and by half of it are apart, and their size."""
+        found: list[tuple[float, float]] = []
         for start in range(0, len(structures), batch_size):
             batch = structures[start : start + batch_size]
             base, *moved = (_all_forces(said) for said in self._predictions(batch, (step, step / 2)))
             whole = (np.stack(moved[: len(self)]) - base) / step
             half = (np.stack(moved[len(self) :]) - base) / (step / 2)
             for one, other in zip(_by_structure(whole, batch), _by_structure(half, batch), strict=True):
-                size = float(np.linalg.norm(other))
-                found.append(float(np.linalg.norm(one - other)) / size if size else 0.0)
-        return np.array(found)
+                found.append((float(np.linalg.norm(one - other)), float(np.linalg.norm(other))))
+        return found
 
     @cached_property
     def _network(self) -> Potential:
@@ -213,8 +216,9 @@ def choose_step(
     enough = 1e-5 if (precision or potential.dtype) == torch.float64 else 1e-3
     best, step = np.inf, np.nan
     for trial in (committee.step * _STEPS).tolist():
-        differences = committee.linearity(sample, trial)
-        difference = float(differences[differences != 0].mean()) if differences.any() else np.inf
+        # All together: where forces vanish by symmetry, as in a perfect crystal, their changes are rounding alone.
+        apart, size = np.linalg.norm(committee._differences(sample, trial), axis=0)
+        difference = float(apart / size) if apart else np.inf
         if difference < best:
             best, step = difference, trial
         if best < enough or (best < _TOLERATED and not difference < 4 * best):

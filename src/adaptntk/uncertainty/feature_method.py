@@ -6,7 +6,6 @@ work with both.
 
 import dataclasses
 import logging
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -25,6 +24,7 @@ from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.evaluation import ranked_errors
+from adaptntk.features.dimension import choose_sketch
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.feature_map import (
     NORMALISATIONS,
@@ -217,12 +217,7 @@ class NTKOptions(RidgeOptions):
 
     def chosen_sketch(self, labels: int, parameters: int) -> tuple[str, int]:
         """Kind and dimension that were asked for, or those that suit so many labels."""
-        joint = self.features == "joint"
-        kind = {True: "sparse", False: "gaussian"}[joint] if self.sketch == "auto" else self.sketch
-        dim = self.dim
-        if dim is None:
-            dim = joint_dimension(labels * (1 + self.force_rows), parameters) if joint else 512
-        return kind, dim
+        return choose_sketch(self.sketch, self.dim, labels, self.rows_of_forces, parameters)
 
     def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
         """The projection; see `chosen_sketch`."""
@@ -231,16 +226,6 @@ class NTKOptions(RidgeOptions):
             exceeds = f"a sketch of {dim:,} dimensions exceeds the {parameters:,} parameters of the model"
             raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
         return make_sketch(kind, dim, seed, memory_budget)
-
-
-def joint_dimension(rows: int, parameters: int) -> int:
-    """As many dimensions as tell so many rows apart: a quarter more than there are, from 1,024 to 4,096.
-
-    With so many, scores of the networks tried had the ranks of the exact ones to 0.99; `fit` measures it. A query takes
-    p^2 operations, and beyond 4,096 they are no longer small beside the gradient itself.
-    """
-    wanted = min(max(128 * math.ceil(1.25 * rows / 128), 1024), 4096)
-    return min(wanted, parameters - parameters % 2)
 
 
 class NTK(FeatureMethod):
