@@ -36,6 +36,11 @@ def test_uncertainty_methods():
     assert [row for row in rows if row not in page] == []
 
 
+def test_uncertainty_methods_where_labels_are_the_limit():
+    timings = load("uq-converged/timings.json")["ratios to one training"]
+    assert uq_table(load("uq-converged/results.json"), timings) == table("uq-converged")
+
+
 def test_test_error_against_time_of_training():
     assert training_table(load("training/training.json")) == (RESULTS / "training" / "training.md").read_text()
 
