@@ -197,8 +197,12 @@ class Calibration:
     @property
     def usual_sigma(self) -> float:
         """The median of the calibration structures, eV/Å."""
-        known = self.variances if self.question == ENERGY else self.force_scores
-        return float(np.median(self.force_sigma(known)))
+        return float(np.median(self.force_sigma(self._asked)))
+
+    @property
+    def _asked(self) -> Array:
+        """The sorted scores that speak of forces."""
+        return self.variances if self.question == ENERGY else self.force_scores
 
     def error_bound(self, score: Array, coverage: float) -> Array:
         """From the force score: see `bound`."""
@@ -213,10 +217,6 @@ class Calibration:
         parameters being shared by tens of structures or more.
         """
         return sigma * conformal_quantile(self.ratios, coverage)
-
-    def atom_bound(self, sigma: Array, coverage: float) -> Array:
-        """The error of the force on an atom of a new structure is below this with about the stated probability."""
-        return sigma * grouped_quantile(self.atom_ratios, coverage, len(self.worst_ratios))
 
     def worst_atom_bound(self, sigma: Array, coverage: float) -> float:
         """No atom of a new structure has a larger error of its force, with about the stated probability."""
@@ -234,8 +234,7 @@ class Calibration:
     def notes(self) -> list[str]:
         """What is wrong with it, in plain sentences."""
         found = []
-        asked = self.variances if self.question == ENERGY else self.force_scores
-        kinds = ("force", self.forces, "forces", asked), ("energy", self.energy, "energy", self.variances)
+        kinds = ("force", self.forces, "forces", self._asked), ("energy", self.energy, "energy", self.variances)
         for name, scale, key, scores in kinds:
             if scale is None:
                 continue

@@ -3,8 +3,8 @@
 U is the variance of the energy per atom, at the price of one gradient: is this structure new? V is the mean variance of
 the force components, from a committee (see ``uncertainty/committee.py``), at the price of a force call for each member:
 how wrong are the forces? Among frames of one composition both rank the force errors, each with a noise of its own, so
-``sqrt(U V)`` ranks them better than either. Between different systems the energies of new ones say little about their
-forces, and V is the better number by far.
+``sqrt(U V)`` often ranks them better than either. Between different systems the energies of new ones say little about
+their forces, and V is the better number by far.
 """
 
 from dataclasses import dataclass

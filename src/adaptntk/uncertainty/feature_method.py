@@ -215,13 +215,9 @@ class NTKOptions(RidgeOptions):
         """Of each label."""
         return self.force_rows if self.features == "joint" else 0
 
-    def chosen_sketch(self, labels: int, parameters: int) -> tuple[str, int]:
-        """Kind and dimension that were asked for, or those that suit so many labels."""
-        return choose_sketch(self.sketch, self.dim, labels, self.rows_of_forces, parameters)
-
     def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
-        """The projection; see `chosen_sketch`."""
-        kind, dim = self.chosen_sketch(labels, parameters)
+        """The projection that was asked for, or the one that suits so many labels."""
+        kind, dim = choose_sketch(self.sketch, self.dim, labels, self.rows_of_forces, parameters)
         if kind != "none" and dim > parameters:
             exceeds = f"a sketch of {dim:,} dimensions exceeds the {parameters:,} parameters of the model"
             raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
