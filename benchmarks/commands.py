@@ -33,6 +33,7 @@ def command(name: str, settings: type[Settings], module: str) -> Verb[Any, Print
 
 COMMANDS = (
     command("uq", asked.Uncertainty, "uq.run"),
+    command("growth", asked.Growth, "uq.growth"),
     command("al", asked.LearningCurves, "al.run"),
     command("sketch", asked.SketchDimension, "al.sketch"),
     command("timing", asked.RoundTiming, "al.timing"),

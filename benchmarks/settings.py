@@ -118,6 +118,16 @@ class Uncertainty(OnData, Repeated):
     seeds: int = option("How often, each time with another split and other weights.", 2)
 
 
+class Growth(OnData, Repeated):
+    """How the NTK score grows with force rows, members, dimensions, labels and width. Goes on after an interruption."""
+
+    output: Path = folder("benchmark-uq")
+    preset: str = option("converged, in the folder of benchmarks uq, or smoke for a test in minutes.", "converged")
+    sized: str | None = option(
+        "The data set whose labels and network are varied.", None, default_text="the first of all"
+    )
+
+
 class LearningCurves(OnData, Repeated):
     """Learning curves: labels are hidden, bought in batches, and the model trained anew. Goes on where it was."""
 

@@ -25,6 +25,7 @@ from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.workbench import GivenModel
 
 TINY_RECIPE = PRESETS["tiny"]
+PAPER = {"features": "energy"}
 DATA_FILES = Path(__file__).parent / "data_files"
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -111,18 +112,32 @@ def trained(parts, shared) -> MACEPotential:
 @pytest.fixture(scope="session")
 def ntk_file(trained, parts, shared) -> Path:
     """The file of ``fitted``."""
+    return shared("ntk", lambda folder: write_ntk(folder, trained, parts)) / "ethanol.ntk"
 
-    def make(folder):
-        shutil.copy(trained.source, folder)
-        potential = load_potential(folder / "ethanol.model", "cpu")
-        save_fitted(fit(GivenModel(parts["train"], parts["valid"], potential=potential)), folder / "ethanol.ntk")
 
-    return shared("ntk", make) / "ethanol.ntk"
+@pytest.fixture(scope="session")
+def paper_file(trained, parts, shared) -> Path:
+    """The file of ``paper``."""
+    return shared("paper", lambda folder: write_ntk(folder, trained, parts, **PAPER)) / "ethanol.ntk"
+
+
+def write_ntk(folder, trained, parts, **options):
+    shutil.copy(trained.source, folder)
+    potential = load_potential(folder / "ethanol.model", "cpu")
+    bench = GivenModel(parts["train"], parts["valid"], potential=potential)
+    save_fitted(fit(bench, "ntk", options), folder / "ethanol.ntk")
 
 
 @pytest.fixture(scope="session")
 def fitted(ntk_file) -> Fitted:
+    """What a user gets who chooses nothing: joint features and a committee."""
     return load_fitted(ntk_file, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def paper(paper_file) -> Fitted:
+    """The score of the paper: features of energies, no committee."""
+    return load_fitted(paper_file, device="cpu")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from adaptntk.evaluation import size_correlation
 from adaptntk.uncertainty.candidates import Candidates
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 from benchmarks.data.oracle import Oracle
-from benchmarks.harness.fitting import fit_with_price
+from benchmarks.harness.fitting import PAPER, fit_with_price
 
 # Methods whose scores are used with top-B, under the names they have in active learning.
 SCORES = {"qbc": "ensemble", "mcd": "dropout", "swag": "swag", "edl": "evidential", "llpr": "last_layer"}
@@ -73,8 +73,8 @@ class Chooser:
             return "topb", SCORES[self.method], self.options.get(SCORES[self.method], {})
         rule, _, dim = self.method.partition("@")
         if dim == "exact":
-            return rule, "ntk", {"sketch": "none"}
-        return rule, "ntk", {"dim": int(dim)} if dim else {}
+            return rule, "ntk", PAPER | {"sketch": "none"}
+        return rule, "ntk", PAPER | ({"dim": int(dim)} if dim else {})
 
 
 def _details(candidates: Candidates) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.workbench import GivenModel
 from benchmarks.harness.experiment import find_plan
+from benchmarks.harness.fitting import PAPER
 from benchmarks.harness.record import save_record
 from benchmarks.harness.stopwatch import show_range, time_in_turns
 from benchmarks.settings import Scores
@@ -70,7 +71,7 @@ def _measure(recipe: Recipe, molecule: str, plan: Plan, path: Path) -> dict[str,
     train, valid = learnt[::2] + learnt[1::4], learnt[3::4]
     potential = train_network(train, valid, path, recipe, device="cpu").potential
     bench = GivenModel(train, potential=potential)
-    energy, joint = (fit(bench, "ntk", options) for options in ({}, {"features": "joint", "committee": MEMBERS}))
+    energy, joint = (fit(bench, "ntk", options) for options in (PAPER, {"committee": MEMBERS}))
     work: dict[str, tuple[Callable[[], object], float]] = {
         "prediction": (lambda: potential.predict(queries), len(queries)),
         "energy row": (lambda: energy.score(queries), len(queries)),

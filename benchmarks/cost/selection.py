@@ -31,6 +31,7 @@ from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.workbench import GivenModel
 from benchmarks.cost.figures import draw_selection_cost
 from benchmarks.harness.experiment import find_plan
+from benchmarks.harness.fitting import PAPER
 from benchmarks.harness.record import save_record
 from benchmarks.harness.stopwatch import show_range, time_in_turns
 from benchmarks.settings import Selection
@@ -230,7 +231,9 @@ def _peak_memory(plan: Plan) -> dict[str, Any]:
         reference = EnergyReference((1, 6, 8), (0.0, 0.0, 0.0), 1.0, 0.0)
         family = find_family(plan.network.family)
         family.build(plan.network, reference, frames, torch.float32, seed=0).save(folder / "net.model")
-        save_fitted(fit(GivenModel(frames, potential=load_potential(folder / "net.model"))), folder / "net.ntk")
+        save_fitted(
+            fit(GivenModel(frames, potential=load_potential(folder / "net.model")), "ntk", PAPER), folder / "net.ntk"
+        )
         peaks = {}
         for size in plan.files:
             write_structures(folder / "pool.xyz", (_rattled(molecule, rng) for _ in range(size)))

@@ -8,6 +8,10 @@ from typing import Any
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+from adaptntk.uncertainty.registry import parse_options
+
+# In all comparisons ``ntk`` alone is the score of the paper, whatever the default is.
+PAPER = {"features": "energy"}
 
 
 @dataclass(frozen=True)
@@ -17,6 +21,12 @@ class PricedFit:
     fitted: Fitted
     networks: tuple[str, ...]
     seconds: float
+
+
+def with_options(method: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of a method that is written as ``NAME`` or ``NAME:KEY=VALUE:KEY=VALUE``."""
+    name, *texts = method.split(":")
+    return name, (PAPER if name == "ntk" else {}) | parse_options(name, texts)
 
 
 def fit_with_price(bench: FolderWorkbench, method: str, options: Mapping[str, Any] | None = None) -> PricedFit:

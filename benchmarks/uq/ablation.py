@@ -24,6 +24,7 @@ from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.models.protocol import Potential
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+from benchmarks.harness.fitting import with_options
 from benchmarks.harness.record import save_record
 from benchmarks.settings import Ablation, listed
 from benchmarks.uq.run import PLANS
@@ -115,13 +116,11 @@ def of_length(parts: dict[str, list[Atoms]], folder: Path, seed: int, epochs: in
     bench, frames = workbench(parts, folder, seed, epochs), parts["evaluation"]
     predicted = bench.member(0).predict(frames)
     errors = force_errors(predicted.forces, frames)
-    methods: list[tuple[str, dict[str, Any]]] = [
-        ("ntk", {}), ("ntk", {"criterion": "effective_dimension"}), ("energy", {}),
-    ]  # fmt: skip
+    methods = ["ntk", "ntk:criterion=effective_dimension", "energy"]
     if epochs < (PLAN.recipe.epochs or 0):
-        methods.append(("ensemble", {}))
+        methods.append("ensemble")
     found = {"force_rmse": summarise_errors(predicted, frames).force_rmse}
-    for name, options in methods:
-        variance = fit(bench, name, options).assess(frames).variance
-        found[" ".join([name, *options.values()])] = spearman(variance, errors)
+    for method in methods:
+        variance = fit(bench, *with_options(method)).assess(frames).variance
+        found[method.replace(":criterion=", " ")] = spearman(variance, errors)
     return found

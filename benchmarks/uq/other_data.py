@@ -14,13 +14,14 @@ from adaptntk.evaluation import force_errors, summarise_errors
 from adaptntk.files import make_folder
 from adaptntk.uncertainty.fit import fit
 from benchmarks.data import sets
+from benchmarks.harness.fitting import PAPER
 from benchmarks.harness.record import save_record
 from benchmarks.settings import OtherData
 from benchmarks.uq.ablation import workbench
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "NTK": ("ntk", {}),
-    "NTK, d_lam = n/3": ("ntk", {"criterion": "effective_dimension"}),
+    "NTK": ("ntk", PAPER),
+    "NTK, d_lam = n/3": ("ntk", PAPER | {"criterion": "effective_dimension"}),
     "last layer": ("last_layer", {}),
     "predicted energy": ("energy", {}),
     "error model": ("error_model", {}),

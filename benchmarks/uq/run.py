@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
-from adaptntk.evaluation import atom_errors, energy_errors, force_errors
+from adaptntk.evaluation import atom_errors, atom_ranking, energy_errors, force_errors
 from adaptntk.files import locked, write_atomically, write_table
 from adaptntk.training.loop import LapReport
 from adaptntk.training.recipe import PRESETS, Recipe
 from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
-from adaptntk.uncertainty.registry import parse_options
 from benchmarks.data.sources import Source, check_source
 from benchmarks.harness.experiment import experiment, find_plan, log, run_all
-from benchmarks.harness.fitting import fit_with_price
+from benchmarks.harness.fitting import fit_with_price, with_options
 from benchmarks.harness.record import save_outcome
 from benchmarks.settings import Uncertainty, listed
 from benchmarks.uq.report import draw_uq, uq_table
@@ -79,8 +78,7 @@ PLANS = {
         PRESETS["standard"].lasting(steps=6_000),
         {},
         own_sizes=CONVERGED,
-        methods=f"ntk,{JOINT},{JOINT}:committee=16,{JOINT}:committee=16:forces_by=committee,"
-        "ensemble,last_layer,energy,force_size",
+        methods=f"ntk,{JOINT}:committee=0,{JOINT},{JOINT}:forces_by=committee,last_layer,energy,force_size,ensemble",
     ),
     "paper": Plan(PRESETS["paper"], {"train": 1000, "valid": 100, "calibration": 2000, "evaluation": 2000}),
     "smoke": Plan(
@@ -180,12 +178,6 @@ def _methods(settings: Uncertainty, plan: Plan) -> tuple[str, ...]:
     return tuple(names)
 
 
-def with_options(method: str) -> tuple[str, dict[str, Any]]:
-    """Name and options of a method that is written as ``NAME`` or ``NAME:KEY=VALUE:KEY=VALUE``."""
-    name, *texts = method.split(":")
-    return name, parse_options(name, texts)
-
-
 def _write_common(job: Job, parts: dict[str, list[Atoms]]) -> None:
     """Errors of the one model that all methods are also compared on, and which structures these are."""
     path = job.folder / "common.npz"
@@ -216,12 +208,12 @@ def _write_method(job: Job, name: str, parts: dict[str, list[Atoms]]) -> None:
 def _assess(fitted: Fitted, frames: Sequence[Atoms]) -> dict[str, Any]:
     found = fitted.assess(frames)
     scores = fitted.scores_of_variance(found.variance, frames, per_atom=fitted.method.committee is not None)
-    of_atoms = {}
+    of_atoms: dict[str, Any] = {}
     if scores.atoms is not None:
-        of_atoms["atom_variance"] = np.concatenate(scores.atoms.variance)
-        of_atoms["atom_error"] = np.concatenate(atom_errors(found.forces, frames))
+        errors = atom_errors(found.forces, frames)
         sizes = [np.sqrt(np.mean(forces**2, axis=1)) for forces in found.forces]
-        of_atoms["atom_force_size"] = np.concatenate(sizes)
+        for key, values in (("score", scores.atoms.variance), ("force_size", sizes)):
+            of_atoms |= {f"atoms_{key}_{which}": rank for which, rank in atom_ranking(values, errors).items()}
     return of_atoms | {
         "score": found.score if scores.force_score is None else scores.force_score,
         "variance": scores.of_forces,
@@ -276,16 +268,23 @@ def _timings(folders: Sequence[Path], loaded: list[dict[str, Any]], methods: Seq
 
 
 def save_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    """Write an npz file, atomically."""
+    """Write an npz file, atomically; small enough to be kept, so that a study can go on from it elsewhere."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(file, **arrays)
+            columns: dict[str, Any] = {name: _short(np.asarray(value)) for name, value in arrays.items()}
+            np.savez_compressed(file, **columns)
 
     write_atomically(path, write)
+
+
+def _short(values: NDArray[Any]) -> NDArray[Any]:
+    """Columns in seven digits, single numbers in all."""
+    return values.astype(np.float32) if values.ndim and values.dtype == np.float64 else values
 
 
 def load_arrays(path: Path) -> dict[str, Any]:
     """Read what `save_arrays` wrote."""
     with np.load(path, allow_pickle=False) as content:
-        return {name: content[name] for name in content.files}
+        found = {name: content[name] for name in content.files}
+    return {name: value.astype(float) if value.dtype == np.float32 else value for name, value in found.items()}

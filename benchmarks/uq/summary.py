@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from adaptntk.core import metrics
 from adaptntk.core.calibration import REPORTED_COVERAGES, Calibration, cross_fitted_sigma, fit_variance
-from adaptntk.evaluation import atom_ranking, force_rmse
+from adaptntk.evaluation import force_rmse
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def summarise(loaded: Sequence[dict[str, dict[str, Any]]], methods: Sequence[str
         "methods": {name: {"kind": str(loaded[0][name]["evaluation_kind"])} for name in methods},
     }
     for name in methods:
-        if "evaluation_atom_variance" in loaded[0][name]:
+        if "evaluation_atoms_score_within" in loaded[0][name]:
             result["methods"][name]["atoms"] = _atoms(loaded, name)
     for which in ERRORS:
         draws: dict[str, dict[str, Array]] = {}
@@ -152,14 +152,10 @@ def _common_rmse(common: dict[str, Any], part: str) -> float | None:
 
 def _atoms(loaded: Sequence[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]:
     """How well the score of atoms ranks their errors, and what the size of the predicted force does."""
-    found: dict[str, list[dict[str, float | None]]] = {"score": [], "force_size": []}
-    for seed in loaded:
-        borders = np.cumsum(seed["common"]["evaluation_atoms"])[:-1]
-        columns = ("variance", "force_size", "error")
-        score, size, error = (np.split(seed[name][f"evaluation_atom_{key}"], borders) for key in columns)
-        found["score"].append(atom_ranking(score, error))
-        found["force_size"].append(atom_ranking(size, error))
     return {
-        key: {which: _over_seeds([seed[which] for seed in seeds]) for which in ("within", "over_all")}
-        for key, seeds in found.items()
+        key: {
+            which: _over_seeds([float(seed[name][f"evaluation_atoms_{key}_{which}"]) for seed in loaded])
+            for which in ("within", "over_all")
+        }
+        for key in ("score", "force_size")
     }

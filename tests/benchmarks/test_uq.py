@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,6 +59,27 @@ def test_what_it_leaves(finished):
     assert (finished / "table.md").read_text().count("| NTK ") == 4
     for figure in ("scatter", "risk-coverage", "reliability"):
         assert (finished / f"{figure}-ethanol.png").stat().st_size > 20_000
+
+
+@pytest.mark.long
+def test_growth_goes_on_with_the_networks_that_are_there(finished, tmp_path):
+    folder = tmp_path / "out"
+    shutil.copytree(finished, folder)
+    networks = folder / "ethanol" / "seed-0" / "networks"
+    before = {path.name: path.stat().st_mtime_ns for path in networks.glob("member-0*")}
+    succeed("growth", "--preset", "smoke", "--seeds", "1", "--jobs", "2", "--device", "cpu", "-o", folder)
+    assert {path.name: path.stat().st_mtime_ns for path in networks.glob("member-0*")} == before
+    found = json.loads((folder / "growth" / "growth.json").read_text())
+    (scan,), sizes = found["scans"]["ethanol"], found["sizes"]["ethanol"]
+    # No force rows is the score of the paper, but for the ridge and the sketch: far from that of many rows.
+    assert scan["rows"]["0"] < scan["rows"]["16"]
+    assert scan["ridge"]["gain"] == pytest.approx(
+        scan["ridge"]["ranks"][scan["ridge"]["alphas"].index(scan["ridge"]["chosen"])] - scan["rows"]["16"], abs=1e-6
+    )
+    assert scan["members"]["64"]["atoms"] > scan["members"]["4"]["atoms"]
+    assert scan["displaced"]["64"]["it or bonded to it"] >= scan["displaced"]["64"]["it"] > 1 / 9
+    assert sorted((size["labels"], size["channels"]) for size in sizes) == [(16, 4), (48, 4), (48, 8)]
+    assert (folder / "growth" / "growth.png").stat().st_size > 20_000
 
 
 @pytest.mark.long

@@ -155,6 +155,10 @@ def test_a_campaign_that_an_older_version_began_is_resumed(tmp_path):
     """It was killed after round 0; ``expected.json`` has what the old version made of it."""
     folder = shutil.copytree(DATA_FILES / "old_formats" / "campaign", tmp_path / "campaign")
     expected = json.loads((folder / "expected.json").read_text())
+    with pytest.raises(InputError, match=r"changed since the run began \(.*uncertainty.features: energy -> joint"):
+        run_campaign(folder / "campaign.yaml", resume=True)
+    text = (folder / "campaign.yaml").read_text()
+    (folder / "campaign.yaml").write_text(text.replace("{sketch_dim: 16}", "{sketch_dim: 16, features: energy}"))
     paid = sorted(path.name for path in (folder / "run" / "labels").glob("*.xyz"))
     run, _ = run_campaign(folder / "campaign.yaml", resume=True)
     verdict = json.loads((run / "verdict.json").read_text())

@@ -104,7 +104,7 @@ def test_what_was_checked_is_told(files):
     for words in (
         "0 labels to begin with (40 are given), then 6 in each of up to 3 rounds, by tblite; at most 18 in all",
         "known.xyz: 40 structures of 9 atoms (H C O)",
-        "network tiny, 788 parameters in float32; sketch gaussian of 64; features of 49 training structures",
+        "network tiny, 788 parameters in float32; sketch sparse of 64; features of 49 training structures",
         "one label, not kept, by tblite",
         "from the label that was given it differs by",
     ):

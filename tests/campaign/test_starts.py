@@ -80,7 +80,7 @@ def test_the_sketch_is_compared_with_the_network_that_there_will_be(folder):
         check("scratch", 1000)
     with pytest.raises(AdaptNTKError, match=r"more than the 1,256 parameters of the network of .*, head dft"):
         check("fine-tune", 1500)
-    assert "heads.model, head dft, 1,256 parameters in float64; sketch gaussian of 1000" in check("fine-tune", 1000)
+    assert "heads.model, head dft, 1,256 parameters in float64; sketch sparse of 1000" in check("fine-tune", 1000)
 
 
 def test_runs_that_wrote_the_precision_down_go_on(tmp_path):

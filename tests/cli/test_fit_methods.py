@@ -13,6 +13,8 @@ from adaptntk.training.loop import train
 from adaptntk.uncertainty.file import load_fitted
 from tests.conftest import TINY_RECIPE
 
+PAPER = ("--features", "energy")
+
 
 @pytest.fixture(scope="module")
 def second(parts, shared):
@@ -105,11 +107,11 @@ def test_what_the_validation_set_cannot_tell_is_said(trained, files, parts, tmp_
     # Among twelve structures, none can be told from the others.
     write_structures(tmp_path / "few.xyz", parts["valid"][:12])
     edges = [
-        fit(trained, files, tmp_path / "a.ntk", "--alpha", alpha, "--lam-criterion", "spearman").output
+        fit(trained, files, tmp_path / "a.ntk", *PAPER, "--alpha", alpha, "--lam-criterion", "spearman").output
         for alpha in ("1e-8", "0.1")
     ]
     assert any("at the edge of its grid" in output for output in edges)
-    result = fit(trained, files, tmp_path / "a.ntk", "--valid", tmp_path / "few.xyz")
+    result = fit(trained, files, tmp_path / "a.ntk", *PAPER, "--valid", tmp_path / "few.xyz")
     assert "12 validation structures are too few to choose, alpha 1e-0" in result.output
     result = fit(trained, files, tmp_path / "a.uq", "--method", "random")
     assert "note         the score says nothing about the force error on the calibration set" in result.output

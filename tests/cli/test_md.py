@@ -88,7 +88,7 @@ def test_uncalibrated(trained, parts, starts, refused, tmp_path):
     [
         (("--coverage", 0.999), "calibrate on at least 999"),
         (("--coverage", 1.5), "the coverage must lie between 0 and 1"),
-        (("--max-error", 1e-4, "--coverage", 0.9), "can never be kept"),
+        (("--max-error", 1e-9, "--coverage", 0.9), "can never be kept"),
         (("--max-error", -1, "--coverage", 0.9), "must be positive"),
         (("--patience", 0, "--coverage", 0.9), "patience"),
         (("--temperature", 0, "--coverage", 0.9), "temperature"),

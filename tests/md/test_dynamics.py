@@ -44,10 +44,10 @@ def test_the_seed_fixes_everything(fitted, parts):
     assert not np.allclose(ends[0], ends[2], atol=1e-3)
 
 
-def test_one_pass_per_step(fitted, parts):
+def test_one_pass_per_step(paper, parts):
     passes = []
-    handle = fitted.potential.network._twin.readouts[-1].register_forward_hook(lambda *_: passes.append(1))
-    run_md(fitted, parts["train"][0], SHORT)
+    handle = paper.potential.network._twin.readouts[-1].register_forward_hook(lambda *_: passes.append(1))
+    run_md(paper, parts["train"][0], SHORT)
     handle.remove()
     assert len(passes) == 41
 

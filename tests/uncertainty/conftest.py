@@ -9,9 +9,16 @@ from adaptntk.training.recipe import Recipe
 from adaptntk.uncertainty.fit import fit
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
 from adaptntk.uncertainty.workbench import GivenModel
+from tests.conftest import PAPER
 
 RECIPE = Recipe(TINY, 3e-2, "cosine", epochs=12, batch_size=5)
-OPTIONS = {"ensemble": {"members": 2}, "dropout": {"passes": 4}, "swag": {"draws": 4}, "evidential": {"steps": 50}}
+OPTIONS = {
+    "ntk": PAPER,
+    "ensemble": {"members": 2},
+    "dropout": {"passes": 4},
+    "swag": {"draws": 4},
+    "evidential": {"steps": 50},
+}
 
 
 @pytest.fixture(scope="session")

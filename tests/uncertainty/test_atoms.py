@@ -89,13 +89,13 @@ def test_members_differ_as_much_as_they_are_wrong(joint, parts):
         assert np.allclose(rms, np.sqrt(scale.a * variance), rtol=1e-2)
 
 
-def test_without_a_committee_nothing_is_said_of_atoms(fitted, parts):
-    for ask in (fitted.score_atoms, fitted.members):
+def test_without_a_committee_nothing_is_said_of_atoms(paper, parts):
+    for ask in (paper.score_atoms, paper.members):
         with pytest.raises(InputError, match="without a committee: fit with --committee 16"):
             ask(parts["pool"])
     with pytest.raises(InputError, match="without a committee"):
-        UncertaintyCalculator(fitted, per_atom=True)
-    assert evaluate(fitted, parts["pool"]).metrics["atoms"] is None
+        UncertaintyCalculator(paper, per_atom=True)
+    assert evaluate(paper, parts["pool"]).metrics["atoms"] is None
 
 
 def test_the_calculator_tells_of_atoms(joint, parts):
@@ -221,9 +221,9 @@ def test_a_batch_by_the_worst_atoms(joint, parts, tmp_path):
             select(**files, **options | wrong)
 
 
-def test_atoms_cannot_choose_without_a_committee(ntk_file, files, tmp_path):
+def test_atoms_cannot_choose_without_a_committee(paper_file, files, tmp_path):
     with pytest.raises(InputError, match="without a committee"):
-        select(ntk=ntk_file, pool=files["pool"], output=tmp_path / "o.xyz", count=3, per_atom="max")
+        select(ntk=paper_file, pool=files["pool"], output=tmp_path / "o.xyz", count=3, per_atom="max")
 
 
 def test_a_run_ends_at_its_worst_atom(joint, parts):

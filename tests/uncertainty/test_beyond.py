@@ -145,7 +145,7 @@ def test_isolated_atoms_in_training_and_validation(trained, parts, caplog):
     assert len(found.calibration.variances) == len(parts["valid"])
     assert not found.calibration.lone_atoms
     plain = fit(GivenModel([*parts["train"], *alone], parts["valid"], potential=trained))
-    assert found.calibration.forces == plain.calibration.forces
+    assert vars(found.calibration.forces) == pytest.approx(vars(plain.calibration.forces), rel=1e-4)
     assert found.features.ridge == plain.features.ridge
     with pytest.raises(InputError, match="training set: all features are zero"):
         fit(GivenModel(alone, parts["valid"], potential=trained))

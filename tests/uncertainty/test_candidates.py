@@ -16,7 +16,7 @@ def test_structures_are_described_once_for_all_rules(rule, fitted, parts, monkey
     monkeypatch.setattr(FeatureModel, "extract", None)  # nothing is computed again
     for candidates in (kept, stored):
         assert candidates.select(rule, 5, Constraints([False] * 30), seed=2).indices == expected.indices
-    assert np.allclose(kept.scores.sigma, stored.scores.sigma, rtol=1e-3)
+    assert np.allclose(kept.scores.energy_sigma, stored.scores.energy_sigma, rtol=1e-3)
 
 
 def test_scores_are_enough_where_there_are_no_features(fit_by_name, parts):

@@ -24,7 +24,7 @@ from tests.crystals import strained_metals
 
 def test_numbers_are_those_of_the_metrics(fitted, parts):
     result = evaluate(fitted, parts["test"])
-    u = fitted.score(parts["test"]).variance
+    u = fitted.score(parts["test"]).of_forces
     e = force_errors(fitted.potential.predict(parts["test"]).forces, parts["test"])
     assert result.metrics["spearman"] == pytest.approx(metrics.spearman(u, e), abs=1e-6)
     assert result.metrics["pearson_of_variance"] == pytest.approx(metrics.pearson(u, e), rel=1e-4)

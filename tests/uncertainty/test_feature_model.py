@@ -52,7 +52,7 @@ def test_another_map_has_another_store(fitted, given, tmp_path):
 def test_a_part_at_a_time_gives_the_same_scores(fitted, parts):
     """A budget that holds only a few blocks beside everything else."""
     whole = fitted.score(parts["pool"]).variance
-    small = dataclasses.replace(fitted.features, memory_budget=8 * 8 * 512 * 7)
+    small = dataclasses.replace(fitted.features, memory_budget=8 * 8 * 788 * 7)
     assert [len(part) for part in small.parts(parts["pool"])] == [7, 7, 7, 7, 2]
     method = dataclasses.replace(fitted.method, features=small)
     found = dataclasses.replace(fitted, method=method)

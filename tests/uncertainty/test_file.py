@@ -64,8 +64,10 @@ def test_it_is_a_safetensors_file_with_a_readable_header(ntk_file, fitted):
         header = json.loads(file.metadata()["adaptntk"])
     assert header == read_header(ntk_file)
     assert (header["format"], header["method"]) == (4, "ntk")
-    sketch = {"kind": "gaussian", "dim": 512, "seed": 0}
-    assert header["settings"]["features"] == {"map": "energy", "normalise": "per_atom", "sketch": sketch}
+    sketch = {"kind": "sparse", "dim": 788, "seed": 0}
+    expected = {"map": "energy", "normalise": "per_atom", "sketch": sketch, "force_rows": 16}
+    assert header["settings"]["features"] == expected
+    assert header["settings"]["committee"].keys() == {"members", "seed", "step", "precision"}
     assert header["networks"] == [{"path": "ethanol.model", "sha256": fitted.potential.fingerprint, "family": "mace"}]
     assert header["calibration"]["thresholds"]["0.9"]["error_over_sigma"] > 0
     assert header["calibration"]["thresholds"]["0.95"].keys() == {"error_over_sigma", "ntk_variance"}

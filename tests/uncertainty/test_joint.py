@@ -6,11 +6,13 @@ import torch
 from scipy.stats import spearmanr
 
 from adaptntk.core.ridge import JOINT_ALPHA
-from adaptntk.core.sketch.gaussian import NoSketch
+from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.data.structures import structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.features.dimension import joint_dimension
+from adaptntk.features.dimension import choose_force_rows, joint_dimension
 from adaptntk.features.energy_gradients import EnergyGradients
+from adaptntk.uncertainty.committee import Drawn
+from adaptntk.uncertainty.feature_method import NTKOptions
 from adaptntk.uncertainty.file import load_fitted, save_fitted
 from adaptntk.uncertainty.fit import fit
 
@@ -57,7 +59,7 @@ def test_the_sketch_keeps_the_ranks(joint, exact, parts):
 
 def test_forces_lower_the_score(given, exact, parts):
     """Every row that is learnt takes variance away, at the same ridge."""
-    alone = fit(given, "ntk", {"sketch": "none", "lam": exact.features.posterior.lam})
+    alone = fit(given, "ntk", {"features": "energy", "sketch": "none", "lam": exact.features.posterior.lam})
     assert (exact.score(parts["pool"]).variance <= alone.score(parts["pool"]).variance * (1 + 1e-9)).all()
 
 
@@ -128,3 +130,34 @@ def test_where_rounding_drowns_the_changes_members_compute_in_double(given, part
     save_fitted(fitted, tmp_path / "double.ntk")
     loaded = load_fitted(tmp_path / "double.ntk", potential=fitted.potential)
     assert loaded.method.drawn == fitted.method.drawn
+
+
+def test_what_is_fitted_if_nothing_is_chosen(fitted, paper):
+    assert (fitted.features.feature_map.force_rows, len(fitted.check_committee())) == (16, 16)
+    assert len(fitted.features.further)
+    assert paper.features.feature_map == EnergyGradients(GaussianSketch(512), "per_atom")
+    assert paper.method.committee is None
+    assert not paper.asks_committee
+    assert not len(paper.features.further)
+
+
+@pytest.mark.parametrize(("labels", "rows"), [(1, 16), (1000, 16), (1001, 15), (4000, 4), (100_000, 1)])
+def test_many_labels_have_fewer_force_rows_each(labels, rows):
+    assert choose_force_rows(None, labels) == NTKOptions().rows_of_forces(labels) == rows
+    assert choose_force_rows(40, labels) == NTKOptions(force_rows=40).rows_of_forces(labels) == 40
+    assert NTKOptions(features="energy", force_rows=40).rows_of_forces(labels) == 0
+
+
+def test_where_no_committee_can_be_drawn_there_is_none_unless_it_was_asked_for(given, parts, caplog, monkeypatch):
+    def refuse(*_):
+        raise InputError("no step gives force changes of a committee that are right")
+
+    monkeypatch.setattr(Drawn, "choose", refuse)
+    found = fit(given, "ntk", {"force_rows": 2})
+    assert found.method.committee is None
+    assert found.features.feature_map.force_rows == 2
+    assert (found.score(parts["pool"]).sigma > 0).all()
+    assert "atoms have no uncertainty and forces are judged by U: no step gives force changes" in caplog.text
+    for options in ({"committee": 16}, {"forces_by": "committee"}):
+        with pytest.raises(InputError, match="no step gives force changes"):
+            fit(given, "ntk", options | {"force_rows": 2})

@@ -238,23 +238,28 @@ class Uncertainty(Section):
     """The features, the ridge and the committee."""
 
     features: Literal["energy", "joint"] = Field(
-        "energy", description="What a label teaches: its energy (the paper), or energy and forces."
+        "joint", description="What a label teaches: energy and forces, or its energy alone (the paper)."
     )
-    force_rows: Count = Field(16, ge=1, le=1000, description="Of joint features: directions of the forces of a label.")
-    committee: Count = Field(
-        0, ge=0, le=1000, description="Directions drawn from the posterior, for uncertainties of atoms; 0 for none."
+    force_rows: Count | None = Field(
+        None, ge=1, le=1000, description="Of joint features: force directions of a label; 16 up to 1,000 labels."
+    )
+    committee: Count | None = Field(
+        None,
+        ge=0,
+        le=1000,
+        description="Directions drawn from the posterior, for forces and atoms; 16, or 0 (none) with energy features.",
     )
     sketch: Literal["auto", "gaussian", "srht", "sparse", "none"] = Field(
         "auto",
-        description="How gradients are projected, none for exact scores; gaussian, or sparse for joint features.",
+        description="How gradients are projected, none for exact scores; sparse, or gaussian for energy features.",
     )
     sketch_dim: Count | None = Field(
-        None, ge=1, le=10**6, description="Dimensions of the sketch; 512, or by the labels for joint features."
+        None, ge=1, le=10**6, description="Dimensions of the sketch; by the labels, or 512 for energy features."
     )
     alpha: Number | None = Field(
         None,
         gt=0,
-        description="The relative ridge; 1e-4, which the validation set may move, or 1e-8 with joint features.",
+        description="The relative ridge; 1e-8, or with energy features 1e-4, which the validation set may move.",
     )
 
     @property
@@ -265,16 +270,13 @@ class Uncertainty(Section):
         return NTKOptions(**self.model_dump(exclude={"sketch_dim"}), dim=self.sketch_dim)
 
     def identity(self) -> dict[str, Any]:
-        """As runs of before wrote it down: with these defaults, and without what could not be chosen then."""
+        """What it comes to: runs of before wrote down numbers where nothing is said now."""
         from adaptntk.core.ridge import PRIOR_ALPHA
 
         content = self.model_dump(mode="json")
         if self.features == "energy":
             content |= {"sketch": content["sketch"].replace("auto", "gaussian"), "sketch_dim": self.sketch_dim or 512}
-            content["alpha"] = self.alpha or PRIOR_ALPHA
-            del content["features"], content["force_rows"]
-        if not self.committee:
-            del content["committee"]
+            content |= {"alpha": self.alpha or PRIOR_ALPHA, "committee": self.committee or 0, "force_rows": None}
         return content
 
 

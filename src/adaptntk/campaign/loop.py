@@ -110,7 +110,9 @@ def _check_place(run: RunDirectory, text: str, resume: bool) -> bool:
 
 def _check_same(run: RunDirectory, config: Campaign, inputs: dict[str, str]) -> None:
     about = run.record()
-    before, now = check_content(about.config, run.about.path).identity(), config.identity()
+    # A run that does not say which features it has was begun when there were those of energies only.
+    begun = about.config | {"uncertainty": {"features": "energy"} | about.config.get("uncertainty", {})}
+    before, now = check_content(begun, run.about.path).identity(), config.identity()
     changed = sorted(_differences(before, now))
     require(
         not changed,

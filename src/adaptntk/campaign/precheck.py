@@ -31,7 +31,7 @@ from adaptntk.data.structures import (
 from adaptntk.data.xtb_md import build_molecule
 from adaptntk.errors import InputError, require
 from adaptntk.execution import check_executor
-from adaptntk.features.dimension import choose_sketch
+from adaptntk.features.dimension import choose_force_rows, choose_sketch
 from adaptntk.labelers.process import Request, check_spec, label_structure
 from adaptntk.labelers.record import Role, read_label
 from adaptntk.memory import DEFAULT_BUDGET, GIBIBYTE, size_of
@@ -232,7 +232,7 @@ def _check_features(config: Campaign, found: Inputs, start: "Potential | None") 
     training = max(first.train, len(found.given)) + later.train * stop.rounds
     networks = _networks(config, found, start)
     smallest = min(parameters for parameters, _ in networks.values())
-    rows = settings.force_rows if settings.features == "joint" else 0
+    rows = choose_force_rows(settings.force_rows, training) if settings.features == "joint" else 0
     kind, dim = choose_sketch(settings.sketch, settings.sketch_dim, training, rows, smallest)
     exact = kind == "none"
     for name, (parameters, _) in networks.items():

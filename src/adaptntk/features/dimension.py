@@ -2,6 +2,15 @@
 
 import math
 
+# Force rows of a label, and of all labels together: more directions than these tell little that is new, and a row costs
+# two gradients.
+FORCE_ROWS, ALL_FORCE_ROWS = 16, 16_000
+
+
+def choose_force_rows(wanted: int | None, labels: int) -> int:
+    """Of each label: what is wanted, or 16, and fewer where labels are many."""
+    return wanted or max(1, min(FORCE_ROWS, ALL_FORCE_ROWS // max(labels, 1)))
+
 
 def choose_sketch(kind: str, dim: int | None, labels: int, force_rows: int, parameters: int) -> tuple[str, int]:
     """Kind and dimension that were asked for; for ``auto`` and None those that suit labels with so many force rows."""

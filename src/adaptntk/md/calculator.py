@@ -68,7 +68,7 @@ class UncertaintyCalculator(PotentialCalculator):
             ``calculator.get_property("forces_uncertainty", atoms)``.
         per_atom: where there is an uncertainty, also that of the force on each atom: ``forces_uncertainty_per_atom``,
             eV/Å, and of its part of the energy: ``energies_uncertainty``, eV. It takes one more force call for each
-            member of the committee (``adaptntk fit --committee``).
+            member of the committee (see ``adaptntk fit``).
         coverage: probability stated for ``forces_error_bound``.
     """
 

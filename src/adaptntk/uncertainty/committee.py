@@ -40,21 +40,17 @@ class Changes:
 
     Args:
         point: what the potential itself says.
-        energies: M.
+        energies: M; None where they were not asked for.
         forces: M x atoms x 3.
         stress: M x 3 x 3, where it was asked for and the structure is periodic in all directions.
         atom_energies: M x atoms, where the potential has such parts.
     """
 
     point: SinglePoint
-    energies: Array
+    energies: Array | None
     forces: Array
     stress: Array | None = None
     atom_energies: Array | None = None
-
-    @property
-    def energy_variance(self) -> float:
-        return float(np.mean(self.energies**2))
 
     @property
     def force_variance(self) -> Array:
@@ -72,12 +68,10 @@ class Spread:
     """Variances over a committee; eV and Å, per unit of the prior.
 
     Args:
-        energies: one per structure.
         forces: atoms x 3 of each structure.
         atom_energies: one per atom of each structure, where the potential has such parts.
     """
 
-    energies: Array
     forces: list[Array]
     atom_energies: list[Array] | None = None
 
@@ -130,24 +124,31 @@ class Committee:
         return len(self.directions)
 
     def changes(
-        self, structures: Structures, batch_size: int = 16, stress: bool = False, progress: Progress = silent
+        self,
+        structures: Structures,
+        batch_size: int = 16,
+        stress: bool = False,
+        progress: Progress = silent,
+        energies: bool = True,
     ) -> Iterator[Changes]:
-        """Of one structure after the other: nothing is kept but the batch that is at work."""
+        """Of one structure after the other: nothing is kept but the batch that is at work.
+
+        M + 1 force calls, and a gradient of the energy where ``energies`` are wanted.
+        """
         if stress and not self.potential.capabilities.stress:
             raise InputError(f"{self.potential.description} has no stress, and so no change of it")
         starts = range(0, len(structures), batch_size)
         for start in progress(starts, "force changes of the committee", len(starts)):
-            yield from self._of_batch(structures[start : start + batch_size], stress)
+            yield from self._of_batch(structures[start : start + batch_size], stress, energies)
 
     def spread(self, structures: Structures, batch_size: int = 16, progress: Progress = silent) -> Spread:
         """The changes of all structures, reduced to their variances."""
-        energies, forces, of_atoms = [], [], []
-        for each in self.changes(structures, batch_size, progress=progress):
-            energies.append(each.energy_variance)
+        forces, of_atoms = [], []
+        for each in self.changes(structures, batch_size, progress=progress, energies=False):
             forces.append(each.force_variance)
             if each.atom_energies is not None:
                 of_atoms.append(np.mean(each.atom_energies**2, axis=0))
-        return Spread(np.array(energies), forces, of_atoms or None)
+        return Spread(forces, of_atoms or None)
 
     def linearity(self, structures: Structures, step: float | None = None, batch_size: int = 16) -> Array:
         """By which fraction the force changes of each structure differ between the step, or another, and half of it.
@@ -183,11 +184,10 @@ class Committee:
         moved = (self._weights + step * direction.double().cpu() for step in steps for direction in self.directions)
         return self._network.predict_in_turn(batch, chain([self._weights], moved), stress)
 
-    def _of_batch(self, batch: Structures, stress: bool) -> Iterator[Changes]:
+    def _of_batch(self, batch: Structures, stress: bool, energies: bool) -> Iterator[Changes]:
         base, *moved = self._predictions(batch, (self.step,), stress)
         forces = (np.stack([_all_forces(said) for said in moved]) - _all_forces(base)) / self.step
-        gradients = self.potential.energy_gradients([self.potential.graph(atoms) for atoms in batch])
-        energies = (gradients.double() @ self.directions.to(gradients.device, torch.float64).T).cpu().numpy()
+        of_energies = self._energies(batch) if energies else [None] * len(batch)
         parts = [np.concatenate(said.atom_energies) for said in (base, *moved) if said.atom_energies is not None]
         of_atoms = _by_structure((np.stack(parts[1:]) - parts[0]) / self.step, batch) if parts else [None] * len(batch)
         for index, of_structure in enumerate(_by_structure(forces, batch)):
@@ -195,7 +195,12 @@ class Committee:
             tensors = [tensor for tensor in asked if tensor is not None]
             change = (np.stack(tensors[1:]) - tensors[0]) / self.step if tensors else None
             point = SinglePoint(float(base.energies[index]), base.forces[index], tensors[0] if tensors else None)
-            yield Changes(point, energies[index], of_structure, change, of_atoms[index])
+            yield Changes(point, of_energies[index], of_structure, change, of_atoms[index])
+
+    def _energies(self, batch: Structures) -> Array:
+        """Structures x M."""
+        gradients = self.potential.energy_gradients([self.potential.graph(atoms) for atoms in batch])
+        return (gradients.double() @ self.directions.to(gradients.device, torch.float64).T).cpu().numpy()
 
 
 def choose_step(
@@ -213,12 +218,13 @@ def choose_step(
     if not 0 < size < np.inf:
         raise InputError("the directions of a committee must be finite, and not zero")
     committee = Committee(potential, tried, float(potential.weights().square().mean().sqrt()) / size, precision)
-    enough = 1e-5 if (precision or potential.dtype) == torch.float64 else 1e-3
+    # In double precision more would be right, but what rounding adds differs between copies of a structure.
+    enough = 1e-4 if (precision or potential.dtype) == torch.float64 else 1e-3
     best, step = np.inf, np.nan
     for trial in (committee.step * _STEPS).tolist():
         # All together: where forces vanish by symmetry, as in a perfect crystal, their changes are rounding alone.
         apart, size = np.linalg.norm(committee._differences(sample, trial), axis=0)
-        difference = float(apart / size) if apart else np.inf
+        difference = float(apart / size) if apart and size else np.inf
         if difference < best:
             best, step = difference, trial
         if best < enough or (best < _TOLERATED and not difference < 4 * best):

@@ -24,7 +24,7 @@ from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.errors import InputError
 from adaptntk.evaluation import ranked_errors
-from adaptntk.features.dimension import choose_sketch
+from adaptntk.features.dimension import choose_force_rows, choose_sketch
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.feature_map import (
     NORMALISATIONS,
@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 OLD = "features of the total energy, of sizes that the file does not name: scores hold for those it was trained on"
 FEATURES = ("energy", "joint")
+# Of a committee, if nobody says how many.
+MEMBERS = 16
 # The criterion of a ridge that was given as lam itself.
 ABSOLUTE = "absolute"
 
@@ -175,9 +177,11 @@ class NTKOptions(RidgeOptions):
     """Of the method ``ntk``.
 
     Args:
-        features: what a label teaches: its ``energy`` (the paper) or energy and forces, ``joint``.
-        force_rows: K, random directions of the forces that are learnt from each label, with ``joint``.
-        committee: how many directions are drawn from the posterior, for the force uncertainty of atoms; none for 0.
+        features: what a label teaches: energy and forces, ``joint``, or its ``energy`` alone (the paper).
+        force_rows: K, random directions of the forces that are learnt from each label, with ``joint``; when not given,
+            what `choose_force_rows` says.
+        committee: how many directions are drawn from the posterior, for the forces of structures and of atoms; none
+            for 0. When not given, `MEMBERS` with ``joint`` features, if the network allows it, and none with others.
         forces_by: which score speaks of the forces of a structure, see ``core/question.py``; ``auto`` is the one that
             ranks the errors of the validation set best, of those there are.
         sketch, dim: kind and dimension of the projection; ``none`` for exact scores. ``auto`` is ``gaussian`` of 512
@@ -187,9 +191,9 @@ class NTKOptions(RidgeOptions):
             is ``per_atom``, with which scores hold for structures of any size.
     """
 
-    features: str = "energy"
-    force_rows: int = 16
-    committee: int = 0
+    features: str = "joint"
+    force_rows: int | None = None
+    committee: int | None = None
     forces_by: str = AUTO
     sketch: str = "auto"
     dim: int | None = None
@@ -200,24 +204,29 @@ class NTKOptions(RidgeOptions):
         super().__post_init__()
         if self.features not in FEATURES:
             raise InputError(f"unknown features {self.features!r}: choose one of {', '.join(FEATURES)}")
-        if not 1 <= self.force_rows <= 1000:
+        if self.force_rows is not None and not 1 <= self.force_rows <= 1000:
             raise InputError(f"force rows must be 1 to 1000 of each label, not {self.force_rows}")
         if self.committee and not 2 <= self.committee <= 1000:
             raise InputError(f"a committee has 2 to 1000 members (or 0 for none), not {self.committee}")
         check_question(self.forces_by)
-        if self.forces_by in (COMMITTEE, BOTH) and not self.committee:
+        if self.forces_by in (COMMITTEE, BOTH) and not self.members:
             raise InputError(f"forces cannot be judged by {self.forces_by} without a committee: draw one (--committee)")
         make_sketch("gaussian" if self.sketch == "auto" else self.sketch, 512 if self.dim is None else self.dim, 0)
         check_normalisation(self.normalise, automatic=True)
 
     @property
-    def rows_of_forces(self) -> int:
-        """Of each label."""
-        return self.force_rows if self.features == "joint" else 0
+    def members(self) -> int:
+        """Of the committee."""
+        by_default = MEMBERS if self.features == "joint" else 0
+        return by_default if self.committee is None else self.committee
+
+    def rows_of_forces(self, labels: int) -> int:
+        """Of each, where there are so many."""
+        return choose_force_rows(self.force_rows, labels) if self.features == "joint" else 0
 
     def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
         """The projection that was asked for, or the one that suits so many labels."""
-        kind, dim = choose_sketch(self.sketch, self.dim, labels, self.rows_of_forces, parameters)
+        kind, dim = choose_sketch(self.sketch, self.dim, labels, self.rows_of_forces(labels), parameters)
         if kind != "none" and dim > parameters:
             exceeds = f"a sketch of {dim:,} dimensions exceeds the {parameters:,} parameters of the model"
             raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
@@ -237,11 +246,17 @@ class NTK(FeatureMethod):
         potential = bench.member(0)
         sketch = options.make_sketch(len(bench.train), parameter_count(potential), seed, bench.memory_budget // 2)
         normalise = choose_normalisation(options.normalise)
-        found = cls.fit_map(bench, rng, EnergyGradients(sketch, normalise, options.rows_of_forces), options)
-        if not options.committee:
+        force_rows = options.rows_of_forces(len(bench.train))
+        found = cls.fit_map(bench, rng, EnergyGradients(sketch, normalise, force_rows), options)
+        if not options.members:
             return found
-        some = bench.valid or bench.train
-        drawn = Drawn.choose(options.committee, seed, potential, found.features, some)
+        try:
+            drawn = Drawn.choose(options.members, seed, potential, found.features, bench.valid or bench.train)
+        except InputError as error:
+            if options.committee is not None or options.forces_by in (COMMITTEE, BOTH):
+                raise
+            log.warning("no committee was drawn, so atoms have no uncertainty and forces are judged by U: %s", error)
+            return found
         return dataclasses.replace(found, drawn=drawn, question=options.forces_by)
 
 

@@ -187,6 +187,7 @@ class Fitted:
         of_energies = 1.0 if known is None or known.energy is None else known.energy.a**0.5
         energies, forces = [], []
         for each in self.check_committee().changes(structures, batch_size, progress=progress):
+            assert each.energies is not None
             energies.append(each.point.energy + of_energies * each.energies)
             forces.append(each.point.forces + of_forces * each.forces)
         return Members(np.array(energies), forces)

@@ -68,9 +68,17 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     steps: int | None = option("Of that training.", None)
     epochs: int | None = option("Of that training.", None)
     calibration: Path | None = option("Labelled structures for sigma and bounds, instead of --valid.", None)
-    features: str = option("What a label teaches: its energy (the paper), or joint: energy and forces.", "energy")
-    force_rows: int = option("Of joint features: random directions of the forces of each label.", 16)
-    committee: int = option("Directions drawn from the posterior, for force uncertainties of atoms; 0 for none.", 0)
+    features: str = option("What a label teaches: energy and forces (joint), or its energy alone (the paper).", "joint")
+    force_rows: int | None = option(
+        "Of joint features: random directions of the forces of each label.",
+        None,
+        default_text="16, fewer for more than 1,000 labels",
+    )
+    committee: int | None = option(
+        "Directions drawn from the posterior, for the forces of structures and atoms; 0 for none.",
+        None,
+        default_text="16, none with --features energy",
+    )
     forces_by: str = option(
         "What force uncertainties of structures follow from: energy (U), committee (the forces of its members), both.",
         "auto",
@@ -79,20 +87,22 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
     sketch: str = option(
         "gaussian; srht or sparse for very large networks; none for exact scores from full gradients.",
         "auto",
-        default_text="gaussian, or sparse with joint features",
+        default_text="sparse, or gaussian with --features energy",
     )
     sketch_dim: int | None = option(
-        "Dimension p of the sketch.", None, default_text="512, or by the number of labels with joint features"
+        "Dimension p of the sketch.", None, default_text="by the number of labels, or 512 with --features energy"
     )
     sketch_seed: int = option("Which random sketch.", 0, least=0, most=2**64 - 1)
     alpha: float | None = option(
-        "Relative ridge, lam = alpha tr(F)/n; used as given.", None, default_text="1e-4, which validation may move"
+        "Relative ridge, lam = alpha tr(F)/n; used as given.",
+        None,
+        default_text="1e-8; with --features energy 1e-4, which validation may move",
     )
     lam: float | None = option("Absolute ridge; used as given.", None)
     lam_criterion: str | None = option(
         "How validation may move the ridge: spearman, nll, effective_dimension, fixed.",
         None,
-        default_text="spearman, or fixed with --alpha or --lam",
+        default_text="fixed; with --features energy spearman, unless the ridge is given",
     )
     normalise: str = option(
         "Features of the energy per_atom (auto), or of the total energy: none (the paper), sqrt_n; these two speak of "

@@ -28,8 +28,8 @@ class SimulationSettings(FittedFile, Seed):
         "A frame alarms instead when the bound of its force error at --coverage passes this, eV/Å.", None
     )
     max_atom_error: float | None = option(
-        "A frame alarms also when the bound of the force errors of all its atoms passes this, eV/Å; needs fit "
-        "--committee.",
+        "A frame alarms also when the bound of the force errors of all its atoms passes this, eV/Å, by the "
+        "committee of fit.",
         None,
     )
     per_atom: bool = option("Frames also hold the uncertainty of the force on each atom.", False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ScoreSettings(FittedFile, Coverage, Store):
     structures: Path = argument("Structures to score (extxyz, or another format).")
     output: Path = option("The file to write: .xyz, .extxyz, .traj, .jsonl or .csv.", short="-o")
-    per_atom: bool = option("Also the uncertainty of the force on each atom; needs fit --committee.", False)
+    per_atom: bool = option("Also the uncertainty of the force on each atom, by the committee of fit.", False)
 
 
 class ScoreReport(NamedTuple):

@@ -34,8 +34,8 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
         flag="--method",
     )
     per_atom: str | None = option(
-        "max: pick by the most uncertain atom instead of the whole structure, with adaptntk or topb; needs fit "
-        "--committee.",
+        "max: pick by the most uncertain atom instead of the whole structure, with adaptntk or topb, by the "
+        "committee of fit.",
         None,
     )
     exclude: tuple[Path, ...] = option("Files of structures labelled already; repeatable.", ())

@@ -83,7 +83,8 @@ def make_graph(
     order = np.argsort(edge_index[1], kind="stable")
     lengths = np.linalg.norm(cell, axis=1)
     translations = np.floor(max(cutoff, _LONGEST_PAIR) / lengths) + 1
-    to_tensor = partial(torch.as_tensor, dtype=dtype, device=device)
+    # Copies: memory of numpy begins anywhere, and where it begins decides the last bit of sums over it.
+    to_tensor = partial(torch.tensor, dtype=dtype, device=device)
     return MACEGraph(
         positions=to_tensor(positions),
         node_attrs=to_tensor(np.eye(len(element_index))[elements]),

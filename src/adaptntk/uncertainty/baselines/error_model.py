@@ -89,8 +89,8 @@ class ErrorModel(ScoresOnly):
     def fit(cls, bench: Workbench, rng: np.random.Generator, options: ErrorModelOptions) -> "ErrorModel":
         """Fit both scores, then the regression on the validation set."""
         # Each with a generator of its own: none depends on how many numbers another has drawn.
-        joint: Any = {"features": "joint", "committee": options.committee} if options.committee else {}
-        ntk = NTK.fit(bench, np.random.default_rng(bench.seed), NTK.Options(**joint))
+        joint: Any = {"committee": options.committee} if options.committee else {}
+        ntk = NTK.fit(bench, np.random.default_rng(bench.seed), NTK.Options(**joint or {"features": "energy"}))
         last_layer = None
         if not joint:
             last_layer = LastLayer.fit(bench, np.random.default_rng(bench.seed), LastLayer.Options())
