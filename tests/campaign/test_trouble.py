@@ -103,6 +103,7 @@ def test_a_labeler_in_trouble_costs_replacements_only(tmp_path):
         tmp_path,
         label=label,
         explore={"temperatures": [100.0, 200.0], "trajectories": 3, "patience": 100, "lost": 100.0},
+        uncertainty={"features": "energy"},
         stop={"rounds": 1},
     )
     run, verdict = run_campaign(config, overrides=Overrides("serial"))

@@ -88,7 +88,8 @@ def test_members_have_the_variance_of_the_score(given, parts, trained):
     # Without validation structures nobody asks so many members about them.
     fitted = fit(type(given)(parts["train"], potential=trained), "ntk", JOINT | {"committee": 400})
     frames = parts["pool"][:8]
-    spread = fitted.method.committee.spread(frames).energies / structure_sizes(frames) ** 2
+    changes = [each.energies for each in fitted.method.committee.changes(frames)]
+    spread = np.mean(np.square(changes), axis=1) / structure_sizes(frames) ** 2
     ratio = spread / fitted.score(frames).variance
     # A mean of 400 squares of normal numbers is right to 7 %; that of eight structures together no better.
     assert np.abs(ratio - 1).max() < 0.35
@@ -123,7 +124,7 @@ def test_where_rounding_drowns_the_changes_members_compute_in_double(given, part
     assert "the committee computes in float64" in caplog.text
     assert fitted.potential.dtype == torch.float32
     frames = parts["pool"][:3]
-    assert fitted.method.committee.linearity(frames).max() < 1e-3
+    assert fitted.method.committee.linearity(frames).max() < 1e-2
     alone = [fitted.score_atoms([atoms]).variance[0] for atoms in frames]
     together = fitted.score_atoms(frames).variance
     assert all(np.allclose(a, b, rtol=1e-4) for a, b in zip(alone, together, strict=True))
