@@ -1,6 +1,6 @@
 """``python -m benchmarks aspirin``: the whole way on aspirin of the revised MD17 data set.
 
-400 training, 100 validation and 1,000 test structures. Needs the data set (see docs/data.md). An interrupted run goes
+200 training, 100 validation and 1,000 test structures. Needs the data set (see docs/data.md). An interrupted run goes
 on where it stopped.
 """
 
@@ -9,8 +9,8 @@ from adaptntk.files import make_folder
 from benchmarks.harness.record import save_record
 from benchmarks.settings import Aspirin
 
-PRESET = "small"
-SIZES = {"train": 400, "valid": 100, "test": 1000, "pool": 2000}
+PRESET = "standard"
+SIZES = {"train": 200, "valid": 100, "test": 1000, "pool": 2000}
 
 
 def run(settings: Aspirin) -> str:
@@ -24,7 +24,7 @@ def run(settings: Aspirin) -> str:
     assert features is not None
     evaluation = verbs.evaluate(ntk=ntk, test=folder / "test.xyz", output=folder / "report")
     result = {
-        "data": "rMD17 aspirin, 400 training, 100 validation, 1,000 test structures, split seed 0",
+        "data": "rMD17 aspirin, 200 training, 100 validation, 1,000 test structures, split seed 0",
         "preset": PRESET,
         "validation_force_rmse": trained.force_rmse,
         "ridge": vars(features.ridge),
