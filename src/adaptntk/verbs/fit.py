@@ -170,7 +170,7 @@ class FitReport(NamedTuple):
 def fit(settings: FitSettings, show: Show) -> FitReport:
     """Turn a trained model and its training set into a calibrated uncertainty.
 
-    Options from --sketch to --normalise, and --memory, are of the method ntk alone.
+    Options from --features to --normalise, and --memory, are of the method ntk alone.
     """
     from adaptntk.execution import check_executor, open_executor
     from adaptntk.uncertainty.file import save_fitted
