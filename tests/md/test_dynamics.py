@@ -13,6 +13,8 @@ from adaptntk.md.calculator import UncertaintyCalculator
 from adaptntk.md.dynamics import MDSettings, run_md, watch
 from adaptntk.md.physical_rules import PHYSICAL_RULES, FlyingAtoms, FusedAtoms, NotFinite, TemperatureLimit
 from adaptntk.md.rules import ConformalThreshold, ErrorLevel, RelativeThreshold
+from adaptntk.uncertainty.committee import Committee
+from adaptntk.uncertainty.method import OF_ATOMS
 
 SHORT = MDSettings(temperature=300, steps=40, interval=10)
 
@@ -50,6 +52,37 @@ def test_one_pass_per_step(paper, parts):
     run_md(paper, parts["train"][0], SHORT)
     handle.remove()
     assert len(passes) == 41
+
+
+def test_the_committee_is_asked_of_all_frames_together_unless_a_rule_needs_it(fitted, parts, monkeypatch):
+    """Rules on the score do not; the numbers are the same."""
+    assert fitted.asks_committee
+    asked, spread = [], Committee.spread
+
+    def counted(self, frames, *others):
+        asked.append(len(frames))
+        return spread(self, frames, *others)
+
+    monkeypatch.setattr(Committee, "spread", counted)
+    later = run_md(fitted, parts["train"][0], SHORT, [ConformalThreshold(0.9)], per_atom=True)
+    assert asked == [len(later.frames)]
+    asked.clear()
+    at_once = run_md(fitted, parts["train"][0], SHORT, [ErrorLevel(100.0, 0.9)], per_atom=True)
+    assert asked == [1] * len(at_once.frames)
+    for one, other in zip(later.frames, at_once.frames, strict=True):
+        assert one.info.keys() == other.info.keys() > {"forces_uncertainty", "forces_error_bound", "ntk_variance"}
+        assert one.info["forces_uncertainty"] == pytest.approx(other.info["forces_uncertainty"], rel=1e-3)
+        assert np.allclose(one.arrays[OF_ATOMS], other.arrays[OF_ATOMS], rtol=1e-3)
+
+
+def test_a_calculator_that_waits_tells_when_it_is_asked(fitted, parts):
+    atoms = parts["pool"][0].copy()
+    atoms.calc = UncertaintyCalculator(fitted, at_once=False)
+    atoms.get_forces()
+    assert "ntk_variance" in atoms.calc.results
+    assert "forces_uncertainty" not in atoms.calc.results
+    found = atoms.calc.get_property("forces_uncertainty", atoms)
+    assert found == pytest.approx(fitted.score([atoms]).sigma[0], rel=1e-3)
 
 
 @pytest.mark.parametrize(

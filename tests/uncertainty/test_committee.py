@@ -19,7 +19,6 @@ from tests.conftest import tiny_network
 from tests.crystals import strained_metals
 from tests.models.test_torch_module import PairNetwork
 
-
 SMALL = 1e-3
 
 

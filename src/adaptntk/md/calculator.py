@@ -1,5 +1,6 @@
 """A potential with its uncertainty as an ASE calculator."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.method import ATOM_KEYS, CALIBRATED_KEYS, LONE_ATOMS
 
 PHYSICAL = ("energy", "free_energy", "forces", "stress")
+OF_FORCES = ("forces_uncertainty", "forces_error_bound")
 
 
 class PotentialCalculator(Calculator):
@@ -70,10 +72,18 @@ class UncertaintyCalculator(PotentialCalculator):
             eV/Å, and of its part of the energy: ``energies_uncertainty``, eV. It takes one more force call for each
             member of the committee (see ``adaptntk fit``).
         coverage: probability stated for ``forces_error_bound``.
+        at_once: where it takes the committee to tell how uncertain forces are, ask it whenever the uncertainty is
+            computed. Else only when one of these numbers is asked for by name, and `complete` tells them of many frames
+            together, several times faster.
     """
 
     def __init__(
-        self, uncertainty: Fitted, every: int | None = 1, coverage: float = 0.9, per_atom: bool = False
+        self,
+        uncertainty: Fitted,
+        every: int | None = 1,
+        coverage: float = 0.9,
+        per_atom: bool = False,
+        at_once: bool = True,
     ) -> None:
         sensible = every is None or every >= 1
         require(sensible, f"the uncertainty can be computed at every 1st, 2nd, ... geometry, not {every}")
@@ -82,6 +92,7 @@ class UncertaintyCalculator(PotentialCalculator):
         if per_atom:
             uncertainty.check_committee()
         self.uncertainty, self.every, self.coverage, self.per_atom = uncertainty, every, coverage, per_atom
+        self.at_once = at_once
         calibrated = CALIBRATED_KEYS if uncertainty.calibration is not None else ()
         self.uncertainty_keys = (uncertainty.variance_key, *calibrated, LONE_ATOMS)
         self.implemented_properties = [*PHYSICAL, *self.uncertainty_keys, *(ATOM_KEYS if per_atom else ())]
@@ -91,7 +102,8 @@ class UncertaintyCalculator(PotentialCalculator):
         due = self.every is not None and self._geometries % self.every == 0 and new
         self._geometries += new
         if due or any(name in (*self.uncertainty_keys, *ATOM_KEYS) for name in properties):
-            point, scores = self.uncertainty.observe(self.atoms, per_atom=self.per_atom)
+            ask = self.at_once or any(name in (*OF_FORCES, *ATOM_KEYS) for name in properties)
+            point, scores = self.uncertainty.observe(self.atoms, per_atom=self.per_atom, ask=ask)
             entries: dict[str, Any] = dict(self.uncertainty.entries(scores, 0, self.coverage))
             return point, entries | self.uncertainty.atom_entries(scores, 0)
         return super()._observe(properties, new)
@@ -120,6 +132,17 @@ class UncertaintyCalculator(PotentialCalculator):
                 frame.arrays[key] = self.results[key]
         frame.calc = SinglePointCalculator(frame, **{key: self.results[key] for key in PHYSICAL if key in self.results})
         return frame
+
+    def complete(self, frames: Sequence[Atoms]) -> None:
+        """Tell frames of `frame` what the committee was not asked ``at_once``."""
+        told = self.uncertainty
+        if self.at_once or not frames or not (self.per_atom or told.asks_committee):
+            return
+        variance = np.array([frame.info[told.variance_key] for frame in frames])
+        scores = told.scores_of_variance(variance, frames, per_atom=self.per_atom)
+        for index, frame in enumerate(frames):
+            frame.info |= told.entries(scores, index, self.coverage)
+            frame.arrays |= told.atom_entries(scores, index)
 
     def export_properties(self) -> Properties:
         """The results that ASE has a name for."""

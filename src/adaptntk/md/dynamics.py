@@ -132,10 +132,14 @@ def run_md(
     atoms.set_constraint([constraint.copy() for constraint in start.constraints])
     deviation = np.sqrt(units.kB * settings.temperature / atoms.get_masses())[:, None]
     atoms.set_velocities(rng.standard_normal((len(atoms), 3)) * deviation)
-    atoms.calc = UncertaintyCalculator(uncertainty, settings.interval, coverage, per_atom)
+    at_once = any(rule.asks_committee for rule in rules)
+    calculator = UncertaintyCalculator(uncertainty, settings.interval, coverage, per_atom, at_once)
+    atoms.calc = calculator
     thermostat = {"temperature_K": settings.temperature, "friction": settings.friction / units.fs, "rng": rng}
     dynamics = Langevin(atoms, settings.timestep * units.fs, fixcm=False, **thermostat)
-    return watch(dynamics, rules, settings.steps, settings.interval, settings.temperature, progress)
+    found = watch(dynamics, rules, settings.steps, settings.interval, settings.temperature, progress)
+    calculator.complete(found.frames)
+    return found
 
 
 def _looks_at_atoms(rules: Sequence[Rule]) -> bool:

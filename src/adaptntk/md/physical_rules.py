@@ -17,6 +17,7 @@ class NotFinite(Rule):
     """Positions, energy, forces or the score are NaN or infinite."""
 
     name: ClassVar[str] = "not-finite"
+    asks_committee: ClassVar[bool] = False
 
     def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
         now = observation
@@ -38,6 +39,7 @@ class TemperatureLimit(Rule):
     factor: float | None = 5.0
     kelvin: float | None = None
     name: ClassVar[str] = "temperature-limit"
+    asks_committee: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         limits = [value for value in (self.factor, self.kelvin) if value is not None]
@@ -60,6 +62,7 @@ class FusedAtoms(Rule):
 
     fraction: float = 0.5
     name: ClassVar[str] = "fused-atoms"
+    asks_committee: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(0 < self.fraction < 1, f"the fraction of a bond must lie between 0 and 1, not {self.fraction}")
@@ -75,6 +78,7 @@ class LoneAtoms(Rule):
     """No atom has a neighbour within the cutoff of the model: its score is small, and says nothing."""
 
     name: ClassVar[str] = "lone-atoms"
+    asks_committee: ClassVar[bool] = False
 
     def check(self, observation: Observation, calibration: Calibration | None = None) -> str | None:
         return "no atom has a neighbour that the model sees, so it says nothing any more" if observation.lone else None
@@ -86,6 +90,7 @@ class FlyingAtoms(Rule):
 
     distance: float = 4.0
     name: ClassVar[str] = "flying-atoms"
+    asks_committee: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(self.distance > 0, f"the distance of fragments must be positive (Å), not {self.distance}")

@@ -77,6 +77,8 @@ class Rule(ABC):
     """Something a simulation must not do. A new one needs a name and `check`, and a place in a list of rules."""
 
     name: ClassVar[str]
+    asks_committee: ClassVar[bool] = True
+    """Whether it looks at uncertainties of forces, for which the committee may have to be asked at each observation."""
     patience: int = 1
     release: float = 1.0
     lost: float = math.inf
@@ -159,6 +161,7 @@ class ConformalThreshold(UncertaintyRule):
 
     coverage: float = 0.99
     name: ClassVar[str] = "conformal-threshold"
+    asks_committee: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -241,8 +241,11 @@ class Fitted:
         columns = zip(ATOM_KEYS, (found.sigma, found.energy_sigma), strict=True)
         return {key: values[index] for key, values in columns if values is not None}
 
-    def observe(self, atoms: Atoms, *, per_atom: bool = False) -> tuple[SinglePoint, Scores]:
-        """Energy, forces and uncertainty of one structure, from one pass through the network where that is possible."""
+    def observe(self, atoms: Atoms, *, per_atom: bool = False, ask: bool = True) -> tuple[SinglePoint, Scores]:
+        """Energy, forces and uncertainty of one structure, from one pass through the network where that is possible.
+
+        Without ``ask`` the committee is not asked, so what only it can tell is not told: see `novelty`.
+        """
         features = self.features
         if features is None:
             point, variance = self.potential.single_point(atoms), self.method.assess([atoms]).variance
@@ -253,6 +256,8 @@ class Fitted:
             variance = np.array([np.nan])
             if bool(torch.isfinite(block).all()):
                 variance = features.variance(dataclasses.replace(features.blocks, tensor=block[None]))
+        if not ask:
+            return point, self.novelty(variance, [atoms])
         return point, self.scores_of_variance(variance, [atoms], per_atom=per_atom)
 
     def select(

@@ -28,7 +28,11 @@ class Harmonics(Leaf):
         solid = o3.SphericalHarmonics(stock._ls_list, normalize=False, normalization=stock.normalization)
         points = torch.randn(4 * len(degrees), 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         slopes = torch.autograd.functional.jacobian(lambda x: solid(x).sum(0), points).transpose(0, 1)
-        found = torch.linalg.lstsq(solid(points), slopes.flatten(1)).solution
+        values, slopes = solid(points), slopes.flatten(1)
+        # Normal equations, refined once: torch's least squares ends with other last bits each time.
+        gram, found = values.T @ values, torch.zeros(len(degrees), slopes.shape[1], dtype=torch.float64)
+        for _ in range(2):
+            found += torch.linalg.solve(gram, values.T @ (slopes - values @ found))
         numbers = torch.tensor([degrees, [(-1) ** degree for degree in degrees]], dtype=torch.float64)
         self.constant = torch.cat([found.flatten(), numbers.flatten()])
 
