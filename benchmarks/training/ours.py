@@ -104,6 +104,8 @@ def steps_within(seconds: float, recipe: Recipe, frames: Frames, folder: Path) -
         with contextlib.suppress(_EnoughError):
             short, path = recipe.lasting(steps=steps), folder / "pace.model"
             train(frames["train"], frames["valid"], path, short, device="cpu", on_lap=note)
+        if len(laps) == 1:  # so short that set-up cannot be told from steps
+            laps.insert(0, (0, start))
         (first, began), (last, ended) = laps[0], laps[-1]
         pace = (last - first) / (ended - began)
         set_up = began - start - first / pace
