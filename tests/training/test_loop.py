@@ -15,6 +15,7 @@ from adaptntk.data.structures import ENERGY, FORCES, reference_energies, referen
 from adaptntk.evaluation import summarise_errors
 from adaptntk.models.mace.potential import MACEPotential
 from adaptntk.models.registry import load_potential
+from adaptntk.training import steps
 from adaptntk.training.loop import TrainingOptions, train
 from adaptntk.training.recipe import PRESETS
 from adaptntk.verbs.train import lap_teller
@@ -132,10 +133,12 @@ def went_back(laps):
     return [number for number, (last, lap) in enumerate(pairwise(laps), 1) if lap.first < last.steps]
 
 
-@pytest.mark.parametrize("case", ["extended", "went back"])
-def test_a_training_killed_at_random_moments_ends_with_the_same_bytes(case, parts, tmp_path):
+@pytest.mark.parametrize("case", ["extended", "recorded steps", "went back"])
+def test_a_training_killed_at_random_moments_ends_with_the_same_bytes(case, parts, tmp_path, monkeypatch):
     """Kills in both stages, and where it goes back: model and record are those of a whole run."""
-    sets, recipe = ((parts["train"], parts["valid"]), SETTLE) if case == "extended" else (few(parts), OVERTRAINED)
+    monkeypatch.setattr(steps, "_STEPS_TO_CAPTURE", 100 if case == "recorded steps" else 10_000)
+    settled = (parts["train"], parts["valid"]), SETTLE
+    sets, recipe = (few(parts), OVERTRAINED) if case == "went back" else settled
     whole, cut = tmp_path / "whole.model", tmp_path / "cut.model"
     laps = []
     train(*sets, whole, recipe, 5, "cpu", laps.append)

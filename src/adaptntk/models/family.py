@@ -1,7 +1,7 @@
 """What a family of networks offers: how its files are known and read, and how new networks are built and trained."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
@@ -54,6 +54,12 @@ class Outputs(NamedTuple):
     stress: Tensor | None = None
 
 
+Loss = Callable[[Outputs, Tensor, Tensor], Tensor]
+"""Of what a network says, which structures these are, and the weight of their energies."""
+Step = Callable[[Tensor, Tensor], tuple[Tensor, list[Tensor | None]]]
+"""From structures of a training set and the weight of their energies to the loss and its gradient over the weights."""
+
+
 class Trainable(ModulePotential, Protocol):
     """A potential that `adaptntk.train` can train; its capabilities say ``trainable``.
 
@@ -75,6 +81,13 @@ class Trainable(ModulePotential, Protocol):
     @abstractmethod
     def training_outputs(self, graphs: Sequence[Any], training: bool, stress: bool = False) -> Outputs:
         """Energies and forces, differentiable if ``training``; the stress is asked for where capabilities have it."""
+
+    def captured_step(self, graphs: Sequence[Any], count: int, loss: Loss) -> Step | None:
+        """A faster way to the gradient of a loss, for batches of ``count`` of these graphs; None where there is none.
+
+        To make one takes as long as hundreds of steps.
+        """
+        return None
 
     @abstractmethod
     def interaction_energies(self, graphs: Sequence[Any]) -> Tensor:

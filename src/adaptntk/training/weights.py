@@ -43,11 +43,21 @@ class Weights:
 
     def step(self, loss: Tensor, step: int, rate: float) -> None:
         """Descend from ``loss``, with that share of the recipe's learning rate."""
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.recipe.learning_rate * rate
         self.optimiser.zero_grad(set_to_none=True)
         # Not over the positions too, of which forces were differentiated.
         loss.backward(inputs=self.parameters)
+        self._descend(step, rate)
+
+    def step_along(self, gradient: Sequence[Tensor | None], step: int, rate: float) -> None:
+        """The same where the gradient of the loss is there already, over each of the parameters."""
+        for parameter, part in zip(self.parameters, gradient, strict=True):
+            # In the layout of the parameter, as backward() leaves it: the fused optimiser takes memory as it lies.
+            parameter.grad = None if part is None else torch.empty_like(parameter).copy_(part)
+        self._descend(step, rate)
+
+    def _descend(self, step: int, rate: float) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.learning_rate * rate
         if self.recipe.gradient_clip:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.recipe.gradient_clip)
         self.optimiser.step()

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from adaptntk.models.family import Loss, Step
+from adaptntk.models.mace.captured import capture, same_atoms
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_layout
 from adaptntk.models.mace.tape import Leaf, Record, forward_pass
 from adaptntk.models.mace.twin import fast_twin, needs_every_edge
@@ -37,6 +39,13 @@ class FastNetwork:
         slopes = any(options.get(f"compute_{name}", name == "force") for name in _SLOPES)
         with forward_pass(layout, slopes=slopes):
             return self._twin(make_batch(graphs, head, layout), **options)
+
+    def captured_step(self, graphs: Sequence[MACEGraph], count: int, head: int, loss: Loss) -> Step | None:
+        """See ``captured.py``; None for graphs that are not all of the same atoms."""
+        if not self._paired or not same_atoms(graphs):
+            return None
+        trainable = [parameter for _, parameter in self._parameters if parameter.requires_grad]
+        return capture(self._twin, trainable, graphs, count, head, loss)
 
     def numbers_held(self, atoms: int, edges: int) -> int:
         """How many numbers a structure of that size takes while gradients are computed, about."""

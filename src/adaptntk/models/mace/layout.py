@@ -97,7 +97,7 @@ class Layout:
     slots: Slots | None = None
 
     def __post_init__(self) -> None:
-        labels = self.elements, np.zeros_like(self.elements), self._widths
+        labels = self.elements, np.zeros_like(self.elements), self.widths
         self._by_element, self._alike, self.by_width = (Order(of_atoms, self.device) for of_atoms in labels)
         self.width_groups = list(zip(self.by_width.sizes, self.by_width.values, strict=True))
 
@@ -119,7 +119,7 @@ class Layout:
         return {element: Groups(labels, self.graphs, self.device) for element, labels in of_element.items()}
 
     @cached_property
-    def _widths(self) -> Integers:
+    def widths(self) -> Integers:
         """The number of neighbours to which each atom's edges are padded."""
         wanted = np.maximum(self.neighbours, 1)
         for bins in range(1, _MOST_WIDTHS + 1):
@@ -136,7 +136,7 @@ class Layout:
     def _receivers(self) -> Integers:
         """The atom of each slot for an edge."""
         order = self.by_width.rows
-        return np.repeat(order, self._widths[order])
+        return np.repeat(order, self.widths[order])
 
     @cached_property
     def padded_edges(self) -> Integers:

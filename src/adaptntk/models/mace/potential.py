@@ -15,7 +15,7 @@ from torch import Tensor
 from adaptntk.errors import ModelError
 from adaptntk.files import write_atomically
 from adaptntk.memory import keep_freed_memory
-from adaptntk.models.family import Outputs, Trainable
+from adaptntk.models.family import Loss, Outputs, Step, Trainable
 from adaptntk.models.mace.gradients import FastNetwork
 from adaptntk.models.mace.graph import MACEGraph, make_batch, make_graph
 from adaptntk.models.mace.pickling import network_bytes
@@ -232,6 +232,12 @@ class MACEPotential(Trainable):
     def training_outputs(self, graphs: Sequence[MACEGraph], training: bool, stress: bool = False) -> Outputs:
         output = self.evaluate(graphs, training=training, compute_force=True, compute_stress=stress)
         return Outputs(output["interaction_energy"], output["forces"], output["stress"])
+
+    def captured_step(self, graphs: Sequence[MACEGraph], count: int, loss: Loss) -> Step | None:
+        # On a GPU it was never tried.
+        if self.network is None or self.device.type != "cpu":
+            return None
+        return self.network.captured_step(graphs, count, self._head_index, loss)
 
     def interaction_energies(self, graphs: Sequence[MACEGraph]) -> Tensor:
         return self.module(make_batch(graphs, self._head_index), compute_force=False)["interaction_energy"]
