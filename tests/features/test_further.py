@@ -9,7 +9,7 @@ from ase import Atoms
 from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.errors import InputError
-from adaptntk.features.displacements import directions
+from adaptntk.features.displacements import directions, strains
 from adaptntk.features.energy_gradients import EnergyGradients
 from adaptntk.features.feature_map import NORMALISATIONS, check_finite
 from adaptntk.features.last_layer import LastLayerFeatures
@@ -68,6 +68,41 @@ def test_rows_are_slopes_of_random_combinations_of_forces(network, frames, norma
         combined = torch.from_numpy(directions(atoms, K)).flatten(1) @ force_jacobian(network, atoms)
         expected = combined / (3 * size * K) ** 0.5 * size ** (1 - NORMALISATIONS[normalise])
         assert far_off(block, expected) < 1e-7
+
+
+def virial_jacobian(potential: MACEPotential, atoms: Atoms) -> torch.Tensor:
+    """Derivatives of the nine components of the virial per atom, by double backward: (3, 3, P)."""
+    stock = MACEPotential(potential.module, fast=False)
+    stress = stock.evaluate([stock.graph(atoms)], compute_force=True, compute_stress=True, training=True)["stress"][0]
+    parameters = [parameter for _, parameter in stock.parameters()]
+    found = []
+    for component in (stress * atoms.get_volume() / len(atoms)).flatten():
+        slopes = torch.autograd.grad(component, parameters, retain_graph=True, materialize_grads=True)
+        found.append(torch.cat([slope.flatten() for slope in slopes]))
+    return torch.stack(found).unflatten(0, (3, 3))
+
+
+@pytest.mark.parametrize("normalise", NORMALISATIONS)
+def test_strain_rows_are_slopes_of_random_combinations_of_the_virial(network, frames, normalise):
+    found = EnergyGradients(NoSketch(), normalise, force_rows=2, strain_rows=4).further(network, frames)
+    forces_alone = EnergyGradients(NoSketch(), normalise, force_rows=2).further(network, frames)
+    assert far_off(found[:, :2], forces_alone) < 1e-9
+    for block, atoms in zip(found[:, 2:], frames, strict=True):
+        if not atoms.pbc.all():
+            assert not block.any()
+            continue
+        # Of -dE/de, as forces are of -dE/dR.
+        combined = -torch.tensordot(torch.from_numpy(strains(atoms, 4)), virial_jacobian(network, atoms))
+        assert far_off(block, combined / (9 * 4) ** 0.5 * len(atoms) ** (1 - NORMALISATIONS[normalise])) < 1e-6
+
+
+def test_strains_count_like_all_components_of_the_virial(frames):
+    """The mean square of e:V is the square of V, whatever the symmetric V."""
+    tensor = np.array([[1.0, 0.3, -2.0], [0.3, 0.5, 0.7], [-2.0, 0.7, 0.1]])
+    several = strains(frames[1], 20_000)
+    assert np.array_equal(several, several.transpose(0, 2, 1))
+    assert np.array_equal(several[:3], strains(frames[1].copy(), 3))
+    assert np.mean((several * tensor).sum((1, 2)) ** 2) == pytest.approx((tensor**2).sum(), rel=0.03)
 
 
 def test_many_directions_give_the_mean_over_all_components(network, ethanol_frames):
@@ -174,6 +209,9 @@ def test_blocks_do_not_know_of_them(network, frames):
     assert EXACT.spec(network)["force_rows"] == K
     assert restore_feature_map(EXACT.spec(network)) == EXACT
     assert EXACT.summary(network) == "full, with 3 force rows of each label"
+    both = EnergyGradients(NoSketch(), force_rows=3, strain_rows=1)
+    assert both.summary(network) == "full, with 3 force rows and 1 strain row of each label"
+    assert restore_feature_map(both.spec(network)) == both
 
 
 def test_progress_counts_structures(network, frames):

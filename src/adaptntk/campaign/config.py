@@ -243,6 +243,9 @@ class Uncertainty(Section):
     force_rows: Count | None = Field(
         None, ge=1, le=1000, description="Of joint features: force directions of a label; 16 up to 1,000 labels."
     )
+    strain_rows: Count = Field(
+        0, ge=0, le=1000, description="Of joint features: strains of the cell of a label, for models that learn stress."
+    )
     committee: Count | None = Field(
         None,
         ge=0,
@@ -273,7 +276,8 @@ class Uncertainty(Section):
         """What it comes to: runs of before wrote down numbers where nothing is said now."""
         from adaptntk.core.ridge import PRIOR_ALPHA
 
-        content = self.model_dump(mode="json")
+        # Nor of strain rows, where there are none.
+        content = self.model_dump(mode="json", exclude=set() if self.strain_rows else {"strain_rows"})
         if self.features == "energy":
             content |= {"sketch": content["sketch"].replace("auto", "gaussian"), "sketch_dim": self.sketch_dim or 512}
             content |= {"alpha": self.alpha or PRIOR_ALPHA, "committee": self.committee or 0, "force_rows": None}

@@ -233,6 +233,7 @@ def _check_features(config: Campaign, found: Inputs, start: "Potential | None") 
     networks = _networks(config, found, start)
     smallest = min(parameters for parameters, _ in networks.values())
     rows = choose_force_rows(settings.force_rows, training) if settings.features == "joint" else 0
+    rows += settings.strain_rows
     kind, dim = choose_sketch(settings.sketch, settings.sketch_dim, training, rows, smallest)
     exact = kind == "none"
     for name, (parameters, _) in networks.items():

@@ -12,12 +12,12 @@ def choose_force_rows(wanted: int | None, labels: int) -> int:
     return wanted or max(1, min(FORCE_ROWS, ALL_FORCE_ROWS // max(labels, 1)))
 
 
-def choose_sketch(kind: str, dim: int | None, labels: int, force_rows: int, parameters: int) -> tuple[str, int]:
-    """Kind and dimension that were asked for; for ``auto`` and None those that suit labels with so many force rows."""
+def choose_sketch(kind: str, dim: int | None, labels: int, further_rows: int, parameters: int) -> tuple[str, int]:
+    """Kind and dimension asked for; for ``auto`` and None those that suit labels with so many further rows each."""
     if kind == "auto":
-        kind = "sparse" if force_rows else "gaussian"
+        kind = "sparse" if further_rows else "gaussian"
     if dim is None:
-        dim = joint_dimension(labels * (1 + force_rows), parameters) if force_rows else 512
+        dim = joint_dimension(labels * (1 + further_rows), parameters) if further_rows else 512
     return kind, dim
 
 

@@ -1,6 +1,6 @@
 """The paper's features: the gradient of the energy over all parameters, projected by a sketch. One row per structure.
 
-Beyond it, if wanted, rows of the forces of labelled structures.
+Beyond it, if wanted, rows of the forces and of the stress of labelled structures.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from adaptntk.core.sketch.gaussian import GaussianSketch, NoSketch, Sketch
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.data.structures import Structures, structure_sizes
 from adaptntk.errors import InputError
-from adaptntk.features.displacements import displaced, step
+from adaptntk.features.displacements import displaced, step, strain_step, strained
 from adaptntk.features.estimate import Estimate, seconds_of
 from adaptntk.features.feature_map import NORMALISATIONS, FeatureMap, size_powers
 from adaptntk.features.streaming import Differentiate, Streaming, Task
@@ -34,21 +34,24 @@ class EnergyGradients(FeatureMap):
         sketch: the projection; `NoSketch()` keeps the full gradient, in the model's precision.
         normalise: which power k of the number of atoms; see `NORMALISATIONS`.
         force_rows: K, how many random directions of the forces are learnt from a label (`further`).
+        strain_rows: how many random strains of the cell, from a label with a cell in all directions.
     """
 
     sketch: Sketch = field(default_factory=GaussianSketch)
     normalise: str = "none"
     force_rows: int = 0
+    strain_rows: int = 0
     name: ClassVar[str] = "energy"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.force_rows < 0:
-            raise InputError(f"the number of force rows must not be negative, but is {self.force_rows}")
+        for kind, count in (("force", self.force_rows), ("strain", self.strain_rows)):
+            if count < 0:
+                raise InputError(f"the number of {kind} rows must not be negative, but is {count}")
 
     @property
     def further_rows(self) -> int:  # type: ignore[override]
-        return self.force_rows
+        return self.force_rows + self.strain_rows
 
     @property
     def sketched(self) -> bool:
@@ -107,28 +110,36 @@ class EnergyGradients(FeatureMap):
         memory_budget: int = DEFAULT_BUDGET,
         progress: Progress = silent,
     ) -> Tensor:
-        """``S d(v.F)/dtheta / sqrt(3 N K)`` beside energy rows per atom, of K random directions v of all atoms."""
-        if not self.force_rows:
+        """Beside energy rows per atom ``S d(v.F)/dtheta / sqrt(3 N K)`` of K random directions v of all atoms.
+
+        And ``S d(e:V/N)/dtheta / sqrt(9 K)`` of K random strains e, zero where there is no cell in all directions.
+        """
+        if not self.further_rows:
             return super().further(potential, structures)
-        count = len(structures) * self.force_rows
-        tasks = self._force_tasks(potential, structures, progress)
+        count = len(structures) * self.further_rows
+        tasks = self._further_tasks(potential, structures, progress)
         streaming = Streaming(potential, self.sketch, memory_budget)
         rows = streaming.rows(count, tasks, lambda _, graphs: potential.energy_gradients(graphs))
-        return rows.view(len(structures), self.force_rows, rows.shape[1])
+        return rows.view(len(structures), self.further_rows, rows.shape[1])
 
     def _energy_tasks(self, potential: Potential, structures: Structures, progress: Progress) -> Iterator[Task]:
         divisors = size_powers(structures, NORMALISATIONS[self.normalise])
         for index in progress(_by_size(structures), "energy gradients", len(structures)):
             yield Task(index, (potential.graph(structures[index]),), float(divisors[index]))
 
-    def _force_tasks(self, potential: Potential, structures: Structures, progress: Progress) -> Iterator[Task]:
-        # 1 / sqrt(3 N K), times N^(1 - k) as the energy per atom: a force component and that energy count alike.
-        rows, power = self.force_rows, NORMALISATIONS[self.normalise] - 0.5
-        divisors = 2 * step(potential.dtype) * np.sqrt(3 * rows) * size_powers(structures, power)
+    def _further_tasks(self, potential: Potential, structures: Structures, progress: Progress) -> Iterator[Task]:
+        # 1 / sqrt(3 N K), times N^(1 - k) as the energy per atom: a force component and that energy count alike, and so
+        # does a component of the virial per atom.
+        power, dtype = NORMALISATIONS[self.normalise], potential.dtype
+        of_forces = 2 * step(dtype) * np.sqrt(3 * self.force_rows) * size_powers(structures, power - 0.5)
+        of_strains = 2 * strain_step(dtype) * np.sqrt(9 * self.strain_rows) * size_powers(structures, power)
         for index in progress(_by_size(structures), "force rows", len(structures)):
-            pairs = displaced(structures[index], rows, potential.dtype)
-            for row, pair in enumerate(pairs, index * rows):
-                yield Task(row, tuple(map(potential.graph, pair)), float(divisors[index]))
+            atoms, row = structures[index], index * self.further_rows
+            for number, pair in enumerate(displaced(atoms, self.force_rows, dtype), row):
+                yield Task(number, tuple(map(potential.graph, pair)), float(of_forces[index]))
+            if atoms.pbc.all():
+                for number, pair in enumerate(strained(atoms, self.strain_rows, dtype), row + self.force_rows):
+                    yield Task(number, tuple(map(potential.graph, pair)), float(of_strains[index]))
 
     def unsketched(self) -> "EnergyGradients | None":
         """The same without a projection; None if there is none."""
@@ -154,7 +165,7 @@ class EnergyGradients(FeatureMap):
         """Time a few gradients and one multiplication, and add up what will be held in memory."""
         sample = [structures[i] for i in np.linspace(0, len(structures) - 1, min(len(structures), 8)).astype(int)]
         potential.energy_gradients([potential.graph(sample[0])])  # the first call pays for set-up
-        streaming, further = Streaming(potential, self.sketch, memory_budget), len(taught) * self.force_rows
+        streaming, further = Streaming(potential, self.sketch, memory_budget), len(taught) * self.further_rows
         parameters, collection = streaming.parameters, min(streaming.collection, max(len(structures), further))
 
         def differentiate() -> None:
@@ -162,8 +173,8 @@ class EnergyGradients(FeatureMap):
                 potential.energy_gradients([task.graphs[0] for task in batch])
 
         seconds = seconds_of(differentiate, potential.device) / int(structure_sizes(sample).sum())
-        # A force row is made of two gradients.
-        seconds *= int(structure_sizes(structures).sum()) + 2 * self.force_rows * int(structure_sizes(taught).sum())
+        # A further row is made of two gradients.
+        seconds *= int(structure_sizes(structures).sum()) + 2 * self.further_rows * int(structure_sizes(taught).sum())
         held = (len(structures) if kept else min(collection, len(structures))) + further
         memory = collection * streaming.gradient_bytes + self.sketch.memory(parameters) + held * streaming.row_bytes
         advice = "raise --memory" + (", or learn fewer force rows" if further else "")
@@ -178,14 +189,16 @@ class EnergyGradients(FeatureMap):
 
     def spec(self, potential: Potential) -> dict[str, Any]:
         sketch = self.sketch.spec(parameter_count(potential))
-        further = {"force_rows": self.force_rows} if self.force_rows else {}
+        further = {name: count for name in ("force_rows", "strain_rows") if (count := getattr(self, name))}
         return {"map": self.name, "normalise": self.normalise, "sketch": sketch, **further}
 
     def identity(self, potential: Potential) -> dict[str, Any]:
-        return replace(self, force_rows=0).spec(potential)
+        return replace(self, force_rows=0, strain_rows=0).spec(potential)
 
     def summary(self, potential: Potential) -> str:
-        further = f", with {counted(self.force_rows, 'force row')} of each label" if self.force_rows else ""
+        rows = ("force row", self.force_rows), ("strain row", self.strain_rows)
+        told = " and ".join(counted(count, name) for name, count in rows if count)
+        further = f", with {told} of each label" if told else ""
         if not self.sketched:
             return f"full{further}"
         remark = "" if self.sketch.kind == "gaussian" else f" by {self.sketch.kind} (the theorem is for gaussian)"
@@ -195,7 +208,7 @@ class EnergyGradients(FeatureMap):
     def restore(cls, spec: dict[str, Any], memory_budget: int = DEFAULT_BUDGET) -> "EnergyGradients":
         sketch = spec["sketch"]
         made = make_sketch(sketch["kind"], sketch["dim"], sketch["seed"], memory_budget // 2)
-        return cls(made, spec["normalise"], spec.get("force_rows", 0))
+        return cls(made, spec["normalise"], spec.get("force_rows", 0), spec.get("strain_rows", 0))
 
 
 def _by_size(structures: Structures) -> list[int]:

@@ -70,9 +70,9 @@ class Streaming:
         return int(np.clip(share // self.gradient_bytes, 1, 256))
 
     def rows(self, count: int, tasks: Iterable[Task], differentiate: Differentiate) -> Tensor:
-        """So many rows of features, each made by one of the tasks: (count, width)."""
+        """So many rows of features, (count, width), each made by one of the tasks; zero where there is none."""
         device, dtype = self.potential.device, self.potential.dtype
-        rows = torch.empty(count, self.sketch.dim(self.parameters), dtype=self.row_dtype, device=device)
+        rows = torch.zeros(count, self.sketch.dim(self.parameters), dtype=self.row_dtype, device=device)
         collected = torch.empty(min(self.collection, count), self.parameters, dtype=dtype, device=device)
         waiting: list[int] = []
 

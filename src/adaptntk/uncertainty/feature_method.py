@@ -180,6 +180,8 @@ class NTKOptions(RidgeOptions):
         features: what a label teaches: energy and forces, ``joint``, or its ``energy`` alone (the paper).
         force_rows: K, random directions of the forces that are learnt from each label, with ``joint``; when not given,
             what `choose_force_rows` says.
+        strain_rows: random strains of the cell that are learnt from each label with a cell in all directions, with
+            ``joint``; for models that were trained on stress too.
         committee: how many directions are drawn from the posterior, for the forces of structures and of atoms; none
             for 0. When not given, `MEMBERS` with ``joint`` features, if the network allows it, and none with others.
         forces_by: which score speaks of the forces of a structure, see ``core/question.py``; ``auto`` is the one that
@@ -193,6 +195,7 @@ class NTKOptions(RidgeOptions):
 
     features: str = "joint"
     force_rows: int | None = None
+    strain_rows: int = 0
     committee: int | None = None
     forces_by: str = AUTO
     sketch: str = "auto"
@@ -206,6 +209,10 @@ class NTKOptions(RidgeOptions):
             raise InputError(f"unknown features {self.features!r}: choose one of {', '.join(FEATURES)}")
         if self.force_rows is not None and not 1 <= self.force_rows <= 1000:
             raise InputError(f"force rows must be 1 to 1000 of each label, not {self.force_rows}")
+        if not 0 <= self.strain_rows <= 1000:
+            raise InputError(f"strain rows must be 0 to 1000 of each label, not {self.strain_rows}")
+        if self.strain_rows and self.features != "joint":
+            raise InputError(f"strain rows are of joint features, not of {self.features} ones")
         if self.committee and not 2 <= self.committee <= 1000:
             raise InputError(f"a committee has 2 to 1000 members (or 0 for none), not {self.committee}")
         check_question(self.forces_by)
@@ -226,7 +233,8 @@ class NTKOptions(RidgeOptions):
 
     def make_sketch(self, labels: int, parameters: int, seed: int, memory_budget: int) -> Sketch:
         """The projection that was asked for, or the one that suits so many labels."""
-        kind, dim = choose_sketch(self.sketch, self.dim, labels, self.rows_of_forces(labels), parameters)
+        further = self.rows_of_forces(labels) + self.strain_rows
+        kind, dim = choose_sketch(self.sketch, self.dim, labels, further, parameters)
         if kind != "none" and dim > parameters:
             exceeds = f"a sketch of {dim:,} dimensions exceeds the {parameters:,} parameters of the model"
             raise InputError(f"{exceeds}: use a smaller --sketch-dim, or --sketch none for exact scores")
@@ -247,7 +255,7 @@ class NTK(FeatureMethod):
         sketch = options.make_sketch(len(bench.train), parameter_count(potential), seed, bench.memory_budget // 2)
         normalise = choose_normalisation(options.normalise)
         force_rows = options.rows_of_forces(len(bench.train))
-        found = cls.fit_map(bench, rng, EnergyGradients(sketch, normalise, force_rows), options)
+        found = cls.fit_map(bench, rng, EnergyGradients(sketch, normalise, force_rows, options.strain_rows), options)
         if not options.members:
             return found
         try:

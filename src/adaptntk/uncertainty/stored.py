@@ -95,6 +95,7 @@ ENERGY_GRADIENTS = of_features(
         "normalise": one_of(NORMALISATIONS),
         "sketch": _SKETCH,
         "force_rows": (Annotated[int, Field(ge=1, lt=2**31)], 0),
+        "strain_rows": (Annotated[int, Field(ge=1, lt=2**31)], 0),
     },
     "features.sketch.dim",
 )

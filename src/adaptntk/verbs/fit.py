@@ -35,8 +35,8 @@ EDGE = (
 )
 # Fields for the method ntk alone, with what it calls them, and fields for all the others.
 NTK_OPTIONS = {
-    "features": "features", "force_rows": "force_rows", "committee": "committee", "forces_by": "forces_by",
-    "sketch": "sketch",
+    "features": "features", "force_rows": "force_rows", "strain_rows": "strain_rows", "committee": "committee",
+    "forces_by": "forces_by", "sketch": "sketch",
     "sketch_dim": "dim", "sketch_seed": "sketch_seed", "alpha": "alpha", "lam": "lam",
     "lam_criterion": "criterion", "normalise": "normalise",
 }  # fmt: skip
@@ -73,6 +73,9 @@ class FitSettings(LabelNames, Device, BatchSize, Seed, Memory, Workers):
         "Of joint features: random directions of the forces of each label.",
         None,
         default_text="16, fewer for more than 1,000 labels",
+    )
+    strain_rows: int = option(
+        "Of joint features: random strains of the cell of each label, for models that learnt stress.", 0, least=0
     )
     committee: int | None = option(
         "Directions drawn from the posterior, for the forces of structures and atoms; 0 for none.",
