@@ -133,8 +133,8 @@ class LearningCurves(OnData, Repeated):
 
     output: Path = folder("benchmark-al")
     methods: str = option(
-        "Names with commas between them: selectors (adaptntk, topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, bait, "
-        "random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr).",
+        "Names with commas between them: selectors (adaptntk, adaptntk+forces, topb, lcmd, adaptntk+lcmd, maxdist, "
+        "kmeans++, bait, random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr).",
         "adaptntk,topb,lcmd,bait,qbc,random",
     )
 

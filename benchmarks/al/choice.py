@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from adaptntk.core.selection.problem import Constraints, Problem
-from adaptntk.core.selection.registry import SELECTORS, select
+from adaptntk.core.selection.registry import LABELLED, SELECTORS, select
 from adaptntk.core.sketch.registry import make_sketch
 from adaptntk.errors import InputError
 from adaptntk.evaluation import size_correlation
@@ -72,6 +72,8 @@ class Chooser:
         if self.method in SCORES:
             return "topb", SCORES[self.method], self.options.get(SCORES[self.method], {})
         rule, _, dim = self.method.partition("@")
+        if rule in LABELLED:
+            return rule, "ntk", {"committee": 0} | ({"dim": int(dim)} if dim else {})
         if dim == "exact":
             return rule, "ntk", PAPER | {"sketch": "none"}
         return rule, "ntk", PAPER | ({"dim": int(dim)} if dim else {})

@@ -6,6 +6,7 @@ from adaptntk.core.posterior import as_primal, principal_plane
 from adaptntk.core.selection.problem import Constraints
 from adaptntk.core.selection.registry import SELECTORS
 from adaptntk.uncertainty.feature_model import FeatureModel
+from adaptntk.uncertainty.fit import fit
 
 
 @pytest.mark.parametrize("rule", SELECTORS)
@@ -39,3 +40,17 @@ def test_the_map_is_the_plane_of_the_posterior(fitted, parts):
         np.abs(candidates.map_of(shown)), np.abs(expected), rtol=1e-3, atol=1e-3 * np.abs(expected).max()
     )
     assert 0 < candidates.sketch_overlap(5, Constraints()) <= 1
+
+
+def test_a_pick_teaches_what_its_label_will(given, parts):
+    """The scores of the rule are those of an uncertainty that was told of the picks before, forces and all."""
+    fitted, pool = fit(given, "ntk", {"features": "joint", "force_rows": 3, "committee": 0, "dim": 512}), parts["pool"]
+    found = fitted.select(pool, 4, "adaptntk+forces")
+    told = fitted
+    for index, score in zip(found.indices, found.scores, strict=True):
+        now = told.score(pool).variance
+        assert int(np.argmax(now)) == index
+        assert now[index] == pytest.approx(score, rel=1e-6)
+        told = told.condition([pool[index]])
+    # Forces of a pick lower the scores of the others further than its energy does.
+    assert sum(found.scores) < sum(fitted.select(pool, 4, "adaptntk").scores)

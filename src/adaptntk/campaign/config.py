@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
 # Names and numbers of rooms that need torch, which takes longer to import than a configuration to check; a test
 # compares them with the registries.
-SELECTOR_NAMES = ("adaptntk", "topb", "lcmd", "adaptntk+lcmd", "maxdist", "kmeans++", "bait", "random")
+SELECTOR_NAMES = (
+    "adaptntk",
+    "adaptntk+forces",
+    "topb",
+    "lcmd",
+    "adaptntk+lcmd",
+    "maxdist",
+    "kmeans++",
+    "bait",
+    "random",
+)
 PRESET_NAMES = ("fast", "standard", "paper", "small", "tiny")
 FEWEST_VALID = 10
 

@@ -16,7 +16,7 @@ from adaptntk.core.metrics import Array
 from adaptntk.core.posterior import FeaturePosterior, fit_posterior
 from adaptntk.core.ridge import RidgeChoice
 from adaptntk.core.rows import compressed
-from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem
+from adaptntk.core.selection.problem import Constraints, FeatureSpace, Labels, Problem
 from adaptntk.core.selection.registry import select
 from adaptntk.core.sketch.quality import SketchAdvice, halves, halves_of_rows, jaccard
 from adaptntk.data.structures import Structures, structure_hashes
@@ -147,6 +147,17 @@ class FeatureModel:
         }
         _, rows, width = self.blocks.shape
         return FeatureStore(folder, identity, width, rows, self.blocks.asked)
+
+    def labels(self, potential: Potential, structures: Structures) -> Labels | None:
+        """The rows that labels of these structures would teach beyond their blocks; None for maps without such rows."""
+        feature_map = self.feature_map
+
+        def make(indices: list[int]) -> Tensor:
+            rows = feature_map.further(potential, [structures[index] for index in indices], self.memory_budget)
+            check_finite(rows, "structures", indices)
+            return rows
+
+        return Labels(feature_map.further_rows, make) if feature_map.further_rows else None
 
     def variance(self, blocks: Blocks) -> Array:
         """The score of each block."""

@@ -102,7 +102,8 @@ class Fitted:
             blocks: Blocks = features.extract(self.potential, pool, name, progress)
         else:
             blocks = features.extract_stored(self.potential, pool, store, name, progress)
-        return Candidates(self, pool, FeatureSpace(features.posterior, features.blocks, blocks))
+        labels = features.labels(self.potential, pool)
+        return Candidates(self, pool, FeatureSpace(features.posterior, features.blocks, blocks, labels))
 
     def score(
         self,

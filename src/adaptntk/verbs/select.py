@@ -29,7 +29,8 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
     output: Path = option("The file to write: .xyz, .extxyz, .traj, .jsonl or .csv.", short="-o")
     count: int = option("How many structures to pick.", 50, short="-n")
     rule: str = option(
-        "adaptntk (scores updated after each pick), topb, lcmd, adaptntk+lcmd, maxdist, kmeans++, bait or random.",
+        "adaptntk (scores updated after each pick), adaptntk+forces (also by the forces of the pick), topb, "
+        "lcmd, adaptntk+lcmd, maxdist, kmeans++, bait or random.",
         "adaptntk",
         flag="--method",
     )

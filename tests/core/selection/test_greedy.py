@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from adaptntk.core.posterior import DualPosterior, Posterior
 from adaptntk.core.selection import greedy as module
-from adaptntk.core.selection.problem import Problem
+from adaptntk.core.selection.problem import FeatureSpace, Labels, Problem
 from adaptntk.core.selection.registry import select as select_by_name
 from tests.core.selection.rules import blocks, greedy, naive_variance, select, top_b
 
@@ -81,6 +81,39 @@ def test_whole_blocks_are_learnt(seed, rows, lam, count):
         scores.append(float(u.max()))
     assert found.indices == picks
     assert np.allclose(found.scores, scores, rtol=1e-8)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 999), rows=st.integers(1, 6), lam=st.sampled_from([1e-3, 0.1]), count=st.integers(1, 8))
+def test_picks_teach_what_their_labels_will(seed, rows, lam, count):
+    """Against refitting with the block and the further rows of each pick; rows of no other candidate are made."""
+    train, pool = blocks(seed, 5, 2), blocks(seed + 1, 40, 2)
+    further, made = blocks(seed + 2, 40, rows).tensor, []
+
+    def make(indices):
+        made.extend(indices)
+        return further[indices]
+
+    space = FeatureSpace(Posterior.fit(train, lam), train, pool, Labels(rows, make))
+    found = select_by_name("adaptntk+forces", Problem(space, count))
+    picks, scores = [], []
+    for _ in range(count):
+        known = [*train.tensor, *pool.tensor[picks], *further[picks]]
+        u = naive_variance(torch.cat(known)[:, None], pool, lam)
+        u[picks] = -torch.inf
+        picks.append(int(u.argmax()))
+        scores.append(float(u.max()))
+    assert found.indices == picks == made
+    assert np.allclose(found.scores, scores, rtol=1e-7)
+    assert np.allclose(found.criteria, scores, rtol=1e-7)
+
+
+def test_without_rows_of_labels_it_is_the_rule_of_the_paper(features):
+    train, candidates, lam = features
+    posterior = Posterior.fit(train, lam)
+    both = [select(name, posterior, train, candidates, 20) for name in ("adaptntk", "adaptntk+forces")]
+    assert both[0].indices == both[1].indices
+    assert both[0].scores == both[1].scores
 
 
 def test_few_candidates_are_touched_on_a_varied_pool(features):

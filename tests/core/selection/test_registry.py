@@ -76,5 +76,5 @@ def test_a_rule_of_ones_own(features, monkeypatch):
 
 def test_an_unknown_rule(features):
     train, candidates, lam = features
-    with pytest.raises(InputError, match="choose one of adaptntk, topb, lcmd"):
+    with pytest.raises(InputError, match="choose one of adaptntk, adaptntk\\+forces, topb, lcmd"):
         select("best", Posterior.fit(train, lam), train, candidates, 3)

@@ -21,11 +21,15 @@ from adaptntk.core.sketch.quality import decision_gap
 _FIRST_BLOCK = 128
 
 
-def greedy(problem: Problem) -> Selection:
-    """Pick the most uncertain candidate, condition all scores on all its rows (Eq. 8), repeat."""
+def greedy(problem: Problem, labelled: bool = False) -> Selection:
+    """Pick the most uncertain candidate, condition all scores on all its rows (Eq. 8), repeat.
+
+    Its rows are its block or, if ``labelled``, all that its label would teach: an energy and forces. The others are
+    asked about their energies as before, so rows of forces are needed of the picks alone.
+    """
     allowed = Allowed(problem)
     lam = problem.features.posterior.lam
-    scores = FallingScores(problem)
+    scores = FallingScores(problem, labelled)
     selection = Selection()
     for _ in range(problem.count):
         allowed.check_open()
@@ -41,6 +45,11 @@ def greedy(problem: Problem) -> Selection:
     return selection
 
 
+def greedy_of_labels(problem: Problem) -> Selection:
+    """The same, where a pick teaches what its label will."""
+    return greedy(problem, labelled=True)
+
+
 class FallingScores:
     """Scores under a growing list of picks, computed where they are needed.
 
@@ -48,11 +57,12 @@ class FallingScores:
     of a row x is ``U(x) - |c(x)|^2`` with ``c(x) = L^-1 k_z(x)``. L and c(x) grow with each pick and keep the rest.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, labelled: bool = False) -> None:
         space = problem.features
         self.posterior, self.candidates = space.posterior, space.candidates
-        _, self.height, width = self.candidates.shape
-        most = problem.count * self.height
+        self.labels = space.labels if labelled else None
+        _, height, width = self.candidates.shape
+        most = problem.count * (height + (0 if self.labels is None else self.labels.rows))
         self.problem, self.initial = problem, problem.scores
         self.bounds = problem.weighted(self.initial).clone()
         self.factor = self.initial.new_zeros(most, most)
@@ -81,8 +91,10 @@ class FallingScores:
 
     def pick(self, index: int) -> None:
         """Learn all rows of a candidate."""
-        now, then = self.learnt, self.learnt + self.height
         rows = self.candidates[torch.tensor([index])][0]
+        if self.labels is not None:
+            rows = torch.cat([rows.double(), self.labels.of([index])[0].double()])
+        now, then = self.learnt, self.learnt + len(rows)
         self.representers[now:then] = self.posterior.representers(rows)
         covariances = inner_products(rows, self.representers[:then])
         known = self._solve(covariances[:, :now].T, 0, now).T

@@ -1,7 +1,7 @@
 """What a rule for choosing a batch is given, what the batch must respect, and what the rule returns."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -69,12 +69,36 @@ class Selection:
 
 @short_repr
 @dataclass(frozen=True)
+class Labels:
+    """What labels of candidates would teach beyond their blocks: so many rows each, made when they are asked for.
+
+    ``make`` turns numbers of candidates into rows, (candidates, rows, width); none is made twice.
+    """
+
+    rows: int
+    make: Callable[[list[int]], Tensor]
+    made: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)
+
+    def of(self, indices: Sequence[int]) -> Tensor:
+        """The rows of these candidates."""
+        missing = [index for index in indices if index not in self.made]
+        if missing:
+            self.made.update(zip(missing, self.make(missing), strict=True))
+        return torch.stack([self.made[index] for index in indices])
+
+
+@short_repr
+@dataclass(frozen=True)
 class FeatureSpace:
-    """Where structures are: the posterior, the blocks of the training structures and those of the candidates."""
+    """Where structures are: the posterior, the blocks of the training structures and those of the candidates.
+
+    ``labels`` are there where a label of a candidate would teach more than its block.
+    """
 
     posterior: FeaturePosterior
     training: Blocks
     candidates: Blocks
+    labels: Labels | None = None
 
 
 @short_repr
@@ -123,14 +147,18 @@ class Problem:
             return scores
         return scores * (self.weights if indices is None else self.weights[indices])
 
-    def scores_when_picked(self, indices: Sequence[int]) -> list[float]:
-        """``U`` of each of these picks given those before it; before the batch, where there are only scores."""
+    def scores_when_picked(self, indices: Sequence[int], labelled: bool = False) -> list[float]:
+        """``U`` of each of these picks given those before it; before the batch, where there are only scores.
+
+        With all that labels of those before it would teach, if ``labelled``; else with their blocks.
+        """
         chosen = torch.tensor(indices, dtype=torch.int64)
         if isinstance(self.source, Tensor):
             return self.source[chosen.to(self.source.device)].tolist()
-        candidates = self.source.candidates
-        picks = TensorBlocks(candidates[chosen], candidates.asked)
-        return sequential_variances(self.source.posterior, picks).tolist()
+        picks, asked = self.source.candidates[chosen], self.source.candidates.asked
+        if labelled and self.source.labels is not None:
+            picks = torch.cat([picks.double(), self.source.labels.of(indices).double()], dim=1)
+        return sequential_variances(self.source.posterior, TensorBlocks(picks, asked)).tolist()
 
     @property
     def features(self) -> FeatureSpace:

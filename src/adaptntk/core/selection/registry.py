@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from adaptntk.core.selection.bait import bait
-from adaptntk.core.selection.greedy import greedy
+from adaptntk.core.selection.greedy import greedy, greedy_of_labels
 from adaptntk.core.selection.kmeans_pp import kmeans_pp
 from adaptntk.core.selection.lcmd import lcmd
 from adaptntk.core.selection.max_dist import max_dist
@@ -18,6 +18,7 @@ Selector = Callable[[Problem], Selection]
 
 SELECTORS: dict[str, Selector] = {
     "adaptntk": greedy,
+    "adaptntk+forces": greedy_of_labels,
     "topb": top_b,
     "lcmd": lcmd,
     "adaptntk+lcmd": shortlist_lcmd,
@@ -29,7 +30,9 @@ SELECTORS: dict[str, Selector] = {
 # Those that look at scores only, and so work with every uncertainty method.
 SCORES_SUFFICE = {"topb", "random"}
 # Those that take weights: they compare scores.
-WEIGHTED = ("adaptntk", "topb")
+WEIGHTED = ("adaptntk", "adaptntk+forces", "topb")
+# Those for which a pick teaches all that its label will; for the others its block.
+LABELLED = ("adaptntk+forces",)
 
 
 def register_selector(name: str, selector: Selector, scores_suffice: bool = False) -> None:
@@ -63,4 +66,4 @@ def select(name: str, problem: Problem) -> Selection:
     if problem.weights is not None:
         check_weights(name)
     found = SELECTORS[name](problem)
-    return replace(found, scores=problem.scores_when_picked(found.indices))
+    return replace(found, scores=problem.scores_when_picked(found.indices, name in LABELLED))
