@@ -60,7 +60,7 @@ class Starts(Settings):
     """Rounds from scratch or from the model of the round before: error and time. Goes on after an interruption."""
 
     output: Path = folder("benchmark-starts")
-    preset: str = option("full (12 minutes of one core), or smoke for a test in seconds.", "full")
+    preset: str = option("full (half an hour of one core), or smoke for a test in seconds.", "full")
     seeds: int = option("How often, each time with another order of the frames.", 3)
     jobs: int | None = option("How many run side by side.", 1)
 

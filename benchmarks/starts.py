@@ -73,7 +73,7 @@ class Plan:
 
 
 PLANS = {
-    "full": Plan("fast", 1_000, (40, 60, 80, 100), valid=30, test=300),
+    "full": Plan("fast", 3_000, (40, 60, 80, 100), valid=30, test=300),
     "smoke": Plan("tiny", 8, (6, 8), valid=5, test=5),
 }
 
