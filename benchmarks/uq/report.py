@@ -73,9 +73,14 @@ def _atom_rows(result: dict[str, Any]) -> list[list[str]] | None:
         return None
     rows = [["method", "within a structure", "over all atoms"]]
     for name, of_atoms in known.items():
-        rows.append([title(name), *(f"{of_atoms['score'][key]['mean']:.3f}" for key in ("within", "over_all"))])
-    control = next(iter(known.values()))["force_size"]
-    return [*rows, ["size of the force", *(f"{control[key]['mean']:.3f}" for key in ("within", "over_all"))]]
+        rows.append([title(name), *_atom_ranks(of_atoms["score"])])
+        if "model" in of_atoms:
+            rows.append([f"error model of {title(name)}", *_atom_ranks(of_atoms["model"])])
+    return [*rows, ["size of the force", *_atom_ranks(next(iter(known.values()))["force_size"])]]
+
+
+def _atom_ranks(found: dict[str, Any]) -> list[str]:
+    return [f"{found[key]['mean']:.3f}" for key in ("within", "over_all")]
 
 
 def _rows(result: dict[str, Any], timings: dict[str, Any], which: str) -> list[list[str]]:

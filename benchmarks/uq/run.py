@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from adaptntk.data.splits import split_structures
 from adaptntk.data.structures import structure_hash
 from adaptntk.errors import InputError
-from adaptntk.evaluation import atom_errors, atom_ranking, energy_errors, force_errors
+from adaptntk.evaluation import atom_ranking, energy_errors, force_errors
 from adaptntk.files import locked, write_atomically, write_table
 from adaptntk.training.loop import LapReport
 from adaptntk.training.recipe import PRESETS, Recipe
-from adaptntk.uncertainty.fitted import Fitted
 from adaptntk.uncertainty.folder_workbench import FolderWorkbench
+from adaptntk.uncertainty.method import Assessment, Scores
 from benchmarks.data.sources import Source, check_source
 from benchmarks.harness.experiment import experiment, find_plan, log, run_all
 from benchmarks.harness.fitting import fit_with_price, with_options
 from benchmarks.harness.record import save_outcome
 from benchmarks.settings import Uncertainty, listed
+from benchmarks.uq.atom_model import SeenAtoms, expected_errors
 from benchmarks.uq.report import draw_uq, uq_table
 from benchmarks.uq.summary import evaluation_columns, summarise
 
@@ -199,22 +200,23 @@ def _write_method(job: Job, name: str, parts: dict[str, list[Atoms]]) -> None:
     fit = fit_with_price(job.workbench(parts), kind, job.plan.options.get(kind, {}) | options)
     arrays: dict[str, Any] = {"networks": np.array(fit.networks), "fit_seconds": fit.seconds}
     began = time.perf_counter()
+    fitted, seen = fit.fitted, list[SeenAtoms]()
     for part in SCORED:
-        arrays |= {f"{part}_{key}": value for key, value in _assess(fit.fitted, parts[part]).items()}
+        found = fitted.assess(parts[part])
+        scores = fitted.scores_of_variance(found.variance, parts[part], per_atom=fitted.method.committee is not None)
+        arrays |= {f"{part}_{key}": value for key, value in _assess(found, scores, parts[part]).items()}
+        if scores.atoms is not None:
+            seen.append(SeenAtoms.of(scores.atoms.variance, found.forces, parts[part]))
+            arrays |= seen[-1].ranks(part)
+    if seen:
+        ranks = atom_ranking(expected_errors(*seen), seen[-1].errors)
+        arrays |= {f"{SCORED[-1]}_atoms_model_{which}": rank for which, rank in ranks.items()}
     arrays["score_seconds"] = time.perf_counter() - began
     save_arrays(job.folder / f"{name}.npz", arrays)
 
 
-def _assess(fitted: Fitted, frames: Sequence[Atoms]) -> dict[str, Any]:
-    found = fitted.assess(frames)
-    scores = fitted.scores_of_variance(found.variance, frames, per_atom=fitted.method.committee is not None)
-    of_atoms: dict[str, Any] = {}
-    if scores.atoms is not None:
-        errors = atom_errors(found.forces, frames)
-        sizes = [np.sqrt(np.mean(forces**2, axis=1)) for forces in found.forces]
-        for key, values in (("score", scores.atoms.variance), ("force_size", sizes)):
-            of_atoms |= {f"atoms_{key}_{which}": rank for which, rank in atom_ranking(values, errors).items()}
-    return of_atoms | {
+def _assess(found: Assessment, scores: Scores, frames: Sequence[Atoms]) -> dict[str, Any]:
+    return {
         "score": found.score if scores.force_score is None else scores.force_score,
         "variance": scores.of_forces,
         "kind": found.kind,

@@ -151,11 +151,12 @@ def _common_rmse(common: dict[str, Any], part: str) -> float | None:
 
 
 def _atoms(loaded: Sequence[dict[str, dict[str, Any]]], name: str) -> dict[str, Any]:
-    """How well the score of atoms ranks their errors, and what the size of the predicted force does."""
+    """How well the score of atoms ranks their errors, and an error model of it, and the size of the predicted force."""
     return {
         key: {
             which: _over_seeds([float(seed[name][f"evaluation_atoms_{key}_{which}"]) for seed in loaded])
             for which in ("within", "over_all")
         }
-        for key in ("score", "force_size")
+        for key in ("score", "model", "force_size")
+        if all(f"evaluation_atoms_{key}_within" in seed[name] for seed in loaded)
     }
