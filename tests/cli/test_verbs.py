@@ -135,6 +135,23 @@ def test_select_options(from_command_line, files, parts, tmp_path, run):
         assert not known & {structure_hash(a) for a in batch}
 
 
+def test_broken_frames_are_below_no_ceiling(from_command_line, parts, tmp_path, run):
+    """Of a simulation that explodes: the most uncertain of all, and no label is worth their price."""
+    from adaptntk.data.structures import write_structures
+
+    broken = [atoms.copy() for atoms in parts["pool"][:3]]
+    for number, atoms in enumerate(broken):
+        atoms.rattle(0.4, seed=number)
+    write_structures(tmp_path / "pool.xyz", [*parts["pool"], *broken])
+    command = "select", from_command_line[0], tmp_path / "pool.xyz", "-n", 5, "-o", tmp_path / "batch.xyz"
+    for ceiling, left_out in (((), False), (("--ceiling", 3), True), (("--max-error", 2), True)):
+        result = run(*command, *ceiling)
+        assert result.exit_code == 0, result.output
+        assert ("3 candidates above the ceiling were left out" in result.output) is left_out
+        picked = [atoms.info["pool_index"] for atoms in ase.io.read(tmp_path / "batch.xyz", ":")]
+        assert bool({30, 31, 32} & set(picked)) is not left_out
+
+
 def test_evaluate_writes_a_report(from_command_line, files, tmp_path, run):
     result = run("evaluate", from_command_line[0], files["test"], "-o", tmp_path / "report")
     assert result.exit_code == 0

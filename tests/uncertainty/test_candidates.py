@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ import torch
 from adaptntk.core.posterior import as_primal, principal_plane
 from adaptntk.core.selection.problem import Constraints
 from adaptntk.core.selection.registry import SELECTORS
+from adaptntk.errors import InputError
 from adaptntk.uncertainty.feature_model import FeatureModel
 from adaptntk.uncertainty.fit import fit
 
@@ -54,3 +57,25 @@ def test_a_pick_teaches_what_its_label_will(given, parts):
         told = told.condition([pool[index]])
     # Forces of a pick lower the scores of the others further than its energy does.
     assert sum(found.scores) < sum(fitted.select(pool, 4, "adaptntk").scores)
+
+
+def test_what_is_above_a_ceiling(given, fitted, fit_by_name, parts):
+    joint = fit(given, "ntk", {"features": "joint", "force_rows": 3, "committee": 4, "dim": 512})
+    for each in (fitted, joint, fit_by_name("energy")):
+        candidates, scores = each.candidates(parts["pool"]), each.score(parts["pool"])
+        assert not any(candidates.above(None))
+        level = float(np.median(scores.sigma))
+        assert candidates.above(None, level) == (scores.sigma > level).tolist()
+        multiple = float(np.median(scores.variance)) / each.calibration.largest
+        assert sum(candidates.above(multiple)) == 15
+        both = candidates.above(multiple, level)
+        assert both == [a or b for a, b in zip(candidates.above(multiple), candidates.above(None, level), strict=True)]
+        found = each.select(parts["pool"], 3, "topb", ceiling=multiple, max_error=level)
+        assert not any(both[index] for index in found.indices)
+
+
+def test_a_ceiling_needs_a_calibration(fitted, parts):
+    candidates = replace(fitted, calibration=None).candidates(parts["pool"])
+    assert not any(candidates.above(None))
+    with pytest.raises(InputError, match="a ceiling needs a calibrated uncertainty"):
+        candidates.above(2.0)

@@ -15,6 +15,7 @@ from adaptntk.core.posterior import as_primal, principal_plane
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Problem, Selection
 from adaptntk.core.selection.registry import select
 from adaptntk.data.structures import Structures
+from adaptntk.errors import InputError
 from adaptntk.progress import Progress, silent
 from adaptntk.representation import short_repr
 from adaptntk.uncertainty.method import Array, Scores
@@ -53,6 +54,30 @@ class Candidates:
         """The batch that the rule of that name chooses; ``weights`` see `Problem`."""
         self.fitted.check_rule(rule)
         return select(rule, Problem(self.source, count, constraints or Constraints(), seed, weights))
+
+    def above(self, ceiling: float | None, max_error: float | None = None, progress: Progress = silent) -> list[bool]:
+        """Those of which the model knows so little that they are more likely rubbish than worth a label.
+
+        Args:
+            ceiling: the largest allowed score, as a multiple of the largest that was calibrated.
+            max_error: the largest allowed sigma, eV/Å; a committee is asked about all candidates if that takes one.
+        """
+        known, scores = self.fitted.calibration, self.scores
+        found = np.zeros(len(self.structures), dtype=bool)
+        if ceiling is None and max_error is None:
+            return found.tolist()
+        if known is None:
+            raise InputError("a ceiling needs a calibrated uncertainty: fit with a labelled validation set")
+        if ceiling is not None:
+            found |= ~(scores.variance <= ceiling * known.largest)
+        if max_error is not None:
+            if known.forces is None:
+                raise InputError("forces are not calibrated: fit with validation structures that have force labels")
+            if scores.sigma is None:
+                scores = self.fitted.scores_of_variance(scores.variance, self.structures, progress=progress)
+            assert scores.sigma is not None
+            found |= ~(scores.sigma <= max_error)
+        return found.tolist()
 
     def worst_atoms(self, progress: Progress = silent) -> Tensor:
         """Weights that turn the score of each candidate into the squared sigma of its worst atom, (eV/Å)^2.

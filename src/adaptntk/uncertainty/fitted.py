@@ -270,6 +270,8 @@ class Fitted:
         min_separation: float = 0.0,
         groups: tuple[Sequence[Hashable], int] | None = None,
         seed: int = 0,
+        ceiling: float | None = None,
+        max_error: float | None = None,
     ) -> Selection:
         """Choose the structures worth labelling next, in order. Structures of the training set are never picked.
 
@@ -278,11 +280,13 @@ class Fitted:
             exclude: structures (or their hashes) that are labelled already.
             min_separation: see `Constraints`.
             groups: a label for each candidate, and how many picks may share one.
+            ceiling, max_error: candidates above are left out, see `Candidates.above`.
         """
         self.check_rule(rule)
         labels, most = groups or (None, None)
         constraints = Constraints(self.excluded(pool, exclude), min_separation, labels, most)
-        return self.candidates(pool).select(rule, count, constraints, seed)
+        candidates = self.candidates(pool)
+        return candidates.select(rule, count, constraints.without(candidates.above(ceiling, max_error)), seed)
 
     def excluded(self, pool: Structures, exclude: Iterable[Atoms | str] = ()) -> list[bool]:
         """Which candidates are in the training set or in ``exclude``."""

@@ -44,6 +44,10 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
     per_group_max: tuple[str, int] | None = option(
         "At most N picks with the same value of KEY in the comment line.", None, metavar="KEY N"
     )
+    ceiling: float | None = option(
+        "Leave out candidates whose score passes this multiple of the largest that was calibrated: broken frames.", None
+    )
+    max_error: float | None = option("Leave out candidates whose expected force error passes this level, eV/Å.", None)
     figure: Path | None = option("Also draw the pool and the picks (PNG, and a CSV beside it).", None)
 
 
@@ -65,11 +69,15 @@ class SelectReport(NamedTuple):
     sketch_error: float | None = None
     sketch_overlap: float | None = None
     remarks: Sequence[str] = ()
+    above: int = 0
 
     def lines(self) -> Iterable[str]:
         scores, pool_size = self.selection.scores, len(self.scores.variance)
         known = f" ({self.excluded:,} excluded: labelled already)" if self.excluded else ""
         yield f"picked {len(scores)} of {pool_size - self.excluded:,} candidates{known}"
+        if self.above:
+            were = "candidate above the ceiling was" if self.above == 1 else "candidates above the ceiling were"
+            yield f"{self.above:,} {were} left out"
         yield f"U at the time of picking: {scores[0]:.4g} (first) .. {scores[-1]:.4g} (last)"
         if self.smallest_gap is not None and self.sketch_error is not None:
             verdict = "exact scores may choose otherwise between near equals"
@@ -107,6 +115,8 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     constraints = _constraints(settings, fitted, pool)
     fitted.announce(pool, store=settings.store)
     candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
+    excluded = sum(constraints.excluded or ())
+    constraints = _below_ceiling(settings, candidates, constraints, show)
     weights = None if settings.per_atom is None else candidates.worst_atoms(show.progress)
     selection = candidates.select(settings.rule, settings.count, constraints, settings.seed, weights)
     batch, scored = [], candidates.scores_of(selection.indices)
@@ -116,8 +126,8 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
         entries: dict[str, Any] = dict(fitted.entries(scored, turn, settings.coverage))
         entries |= {"pick": turn + 1, "pick_score": score, "pick_criterion": criterion, "pool_index": index}
         batch.append(marked(pool[index], entries, said))
-    excluded, correlation = sum(constraints.excluded or ()), size_correlation(candidates.scores.variance, pool)
-    report = SelectReport(settings, batch, selection, candidates.scores, excluded, correlation)
+    correlation, above = size_correlation(candidates.scores.variance, pool), sum(constraints.excluded or ()) - excluded
+    report = SelectReport(settings, batch, selection, candidates.scores, excluded, correlation, above=above)
     if selection.gaps:
         overlap = candidates.sketch_overlap(settings.count, constraints)
         report = report._replace(smallest_gap=min(selection.gaps), sketch_overlap=overlap)
@@ -147,6 +157,9 @@ def _check(settings: SelectSettings) -> None:
         if settings.per_atom != "max":
             raise InputError(f"--per-atom max picks by the most uncertain atom; {settings.per_atom!r} is not known")
         check_weights(settings.rule)
+    for name, value in (("--ceiling", settings.ceiling), ("--max-error", settings.max_error)):
+        if value is not None and not 0 < value < 1e30:
+            raise InputError(f"{name} must be a positive number, not {value:g}")
     limit = (settings.per_group_max or (None, None))[1]
     Constraints(None, settings.min_separation, None, limit).check(settings.count, settings.count)
     if settings.figure is not None:
@@ -190,6 +203,20 @@ def _constraints(settings: SelectSettings, fitted: "Fitted", pool: "Sequence[Ato
     constraints = Constraints(excluded, settings.min_separation, groups or None, limit)
     constraints.check(settings.count, len(pool))
     return constraints
+
+
+def _below_ceiling(
+    settings: SelectSettings, candidates: "Candidates", constraints: "Constraints", show: Show
+) -> "Constraints":
+    """Without the candidates that are more likely rubbish than worth a label."""
+    found = constraints.without(candidates.above(settings.ceiling, settings.max_error, show.progress))
+    left = len(candidates.structures) - sum(found.excluded or ())
+    if left < settings.count:
+        why = (
+            f"{settings.pool}: {settings.count} structures asked for, but only {left} candidates are below the ceiling"
+        )
+        raise InputError(f"{why}: raise it, or ask for fewer")
+    return found
 
 
 def _selection_columns(candidates: "Candidates", selection: "Selection") -> dict[str, Sequence[Any]]:

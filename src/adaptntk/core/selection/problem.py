@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -31,6 +31,11 @@ class Constraints:
     min_separation: float = 0.0
     groups: Sequence[Hashable] | None = None
     per_group_max: int | None = None
+
+    def without(self, left_out: Sequence[bool]) -> "Constraints":
+        """The same, with further candidates that must not be picked."""
+        excluded = self.excluded or [False] * len(left_out)
+        return replace(self, excluded=[bool(a or b) for a, b in zip(excluded, left_out, strict=True)])
 
     def check(self, count: int, candidates: int) -> None:
         """Refuse what cannot be satisfied, before any work is done."""
