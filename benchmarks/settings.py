@@ -134,7 +134,7 @@ class LearningCurves(OnData, Repeated):
     output: Path = folder("benchmark-al")
     methods: str = option(
         "Names with commas between them: selectors (adaptntk, adaptntk+forces, topb, lcmd, adaptntk+lcmd, maxdist, "
-        "kmeans++, bait, random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr).",
+        "kmeans++, bait, bait+forces, random; SELECTOR@256 for another sketch) and scores (qbc, mcd, swag, edl, llpr).",
         "adaptntk,topb,lcmd,bait,qbc,random",
     )
 

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -57,6 +58,31 @@ def test_a_pick_teaches_what_its_label_will(given, parts):
         told = told.condition([pool[index]])
     # Forces of a pick lower the scores of the others further than its energy does.
     assert sum(found.scores) < sum(fitted.select(pool, 4, "adaptntk").scores)
+
+
+@pytest.mark.parametrize("rule", ["adaptntk+forces", "bait+forces"])
+def test_rules_of_forces_need_rows_of_forces(rule, given, parts):
+    energies = fit(given, "ntk", {"features": "energy"})
+    with pytest.raises(InputError, match=f"--method {re.escape(rule)} needs rows of forces"):
+        energies.select(parts["pool"], 3, rule)
+
+
+def test_forces_become_sure_where_they_are_wanted(given, parts):
+    """The rule that is told of a target leaves its forces surer than the one that is not, and than random picks."""
+    fitted = fit(given, "ntk", {"features": "joint", "force_rows": 4, "committee": 0, "dim": 512})
+    pool, target = parts["pool"], parts["test"][:2]
+
+    rows = fitted.features.feature_map.further(fitted.potential, target).flatten(0, 1)
+
+    def left(picks):
+        told = fitted.condition([pool[index] for index in picks])
+        return float(told.features.posterior.variance(rows).sum())
+
+    aimed = left(fitted.select(pool, 3, "bait+forces", target=target).indices)
+    assert aimed < left(fitted.select(pool, 3, "bait+forces").indices)
+    assert aimed < min(left(fitted.select(pool, 3, "random", seed=seed).indices) for seed in range(5))
+    with pytest.raises(InputError, match="the rule adaptntk has no target: use bait"):
+        fitted.select(pool, 3, "adaptntk", target=target)
 
 
 def test_what_is_above_a_ceiling(given, fitted, fit_by_name, parts):

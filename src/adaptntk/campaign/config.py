@@ -28,16 +28,9 @@ if TYPE_CHECKING:
 # Names and numbers of rooms that need torch, which takes longer to import than a configuration to check; a test
 # compares them with the registries.
 SELECTOR_NAMES = (
-    "adaptntk",
-    "adaptntk+forces",
-    "topb",
-    "lcmd",
-    "adaptntk+lcmd",
-    "maxdist",
-    "kmeans++",
-    "bait",
+    "adaptntk", "adaptntk+forces", "topb", "lcmd", "adaptntk+lcmd", "maxdist", "kmeans++", "bait", "bait+forces",
     "random",
-)
+)  # fmt: skip
 PRESET_NAMES = ("fast", "standard", "paper", "small", "tiny")
 FEWEST_VALID = 10
 
@@ -345,6 +338,8 @@ class Campaign(Section):
         most, needed = valid / (valid + 1), math.ceil(coverage / (1 - coverage))
         message = f"explore.coverage {coverage:g} needs first.valid of at least {needed}; "
         require(coverage <= most, f"{message}{valid} validation structures can state {most:.3f} at most")
+        rows = self.uncertainty.features == "joint" or not self.select.method.endswith("+forces")
+        require(rows, f"select.method {self.select.method} needs rows of forces: uncertainty.features must be joint")
         built = self.train.mode == "scratch" or self.start.model is None
         sizes = ", ".join(f"train.{name}" for name in self.train.sizes)
         require(built or not sizes, f"{sizes}: fine-tuning keeps the network of start.model as it is; leave them out")

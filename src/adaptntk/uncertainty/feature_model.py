@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 # Structures whose features are computed before they are written to a store, or scored.
 STORE_STEP = 256
 SCORE_STEP = 8192
+# Structures that stand for all whose forces are to become sure.
+_AIMS = 128
 
 
 @short_repr
@@ -158,6 +160,14 @@ class FeatureModel:
             return rows
 
         return Labels(feature_map.further_rows, make) if feature_map.further_rows else None
+
+    def aims(self, potential: Potential, structures: Structures) -> Callable[[], Tensor] | None:
+        """What makes rows of the forces of these structures, or of some where they are many; None as `labels`."""
+        labels = self.labels(potential, structures)
+        if labels is None:
+            return None
+        some = np.random.default_rng(0).permutation(len(structures))[:_AIMS]
+        return lambda: labels.of(np.sort(some).tolist()).flatten(0, 1)
 
     def variance(self, blocks: Blocks) -> Array:
         """The score of each block."""

@@ -13,7 +13,7 @@ from adaptntk.core.blocks import Blocks
 from adaptntk.core.calibration import Calibration, beyond_sentence, conformal_quantile, lone_sentence
 from adaptntk.core.question import ENERGY, force_scores
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
-from adaptntk.core.selection.registry import SCORES_SUFFICE, check_selector
+from adaptntk.core.selection.registry import LABELLED, SCORES_SUFFICE, check_selector, check_target
 from adaptntk.data.geometry import lone_counts
 from adaptntk.data.structures import Structures, structure_hash, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
@@ -88,11 +88,17 @@ class Fitted:
             self.features.announce(self.potential, structures, kept, store)
 
     def candidates(
-        self, pool: Structures, name: str = "pool", store: str | Path | None = None, progress: Progress = silent
+        self,
+        pool: Structures,
+        name: str = "pool",
+        store: str | Path | None = None,
+        progress: Progress = silent,
+        target: Structures = (),
     ) -> Candidates:
         """Structures to choose from, with their features where the method has any.
 
-        With ``store``, a folder, features are kept there and found again, and need not fit into memory.
+        With ``store``, a folder, features are kept there and found again, and need not fit into memory. ``target`` are
+        structures whose forces are to become sure, for the rule ``bait+forces``; the pool where there are none.
         """
         self.check_store(store)
         features = self.features
@@ -103,7 +109,10 @@ class Fitted:
         else:
             blocks = features.extract_stored(self.potential, pool, store, name, progress)
         labels = features.labels(self.potential, pool)
-        return Candidates(self, pool, FeatureSpace(features.posterior, features.blocks, blocks, labels))
+        if target:
+            features.check(self.potential, target, "target")
+        aims = features.aims(self.potential, target or pool)
+        return Candidates(self, pool, FeatureSpace(features.posterior, features.blocks, blocks, labels, aims))
 
     def score(
         self,
@@ -272,6 +281,7 @@ class Fitted:
         seed: int = 0,
         ceiling: float | None = None,
         max_error: float | None = None,
+        target: Structures = (),
     ) -> Selection:
         """Choose the structures worth labelling next, in order. Structures of the training set are never picked.
 
@@ -281,11 +291,13 @@ class Fitted:
             min_separation: see `Constraints`.
             groups: a label for each candidate, and how many picks may share one.
             ceiling, max_error: candidates above are left out, see `Candidates.above`.
+            target: structures whose forces are to become sure, for the rule ``bait+forces``; the pool by default.
         """
         self.check_rule(rule)
         labels, most = groups or (None, None)
         constraints = Constraints(self.excluded(pool, exclude), min_separation, labels, most)
-        candidates = self.candidates(pool)
+        check_target(rule, bool(target))
+        candidates = self.candidates(pool, target=target)
         return candidates.select(rule, count, constraints.without(candidates.above(ceiling, max_error)), seed)
 
     def excluded(self, pool: Structures, exclude: Iterable[Atoms | str] = ()) -> list[bool]:
@@ -310,6 +322,8 @@ class Fitted:
         if self.features is None and rule not in SCORES_SUFFICE:
             why = f"--method {rule} needs features, and {self.name} has only scores"
             raise InputError(f"{why}: use --method topb or random")
+        if rule in LABELLED and self.features is not None and not self.features.feature_map.further_rows:
+            raise InputError(f"--method {rule} needs rows of forces: fit with --features joint")
 
     def check_store(self, store: object | None) -> None:
         """Only features can be kept."""

@@ -30,7 +30,7 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
     count: int = option("How many structures to pick.", 50, short="-n")
     rule: str = option(
         "adaptntk (scores updated after each pick), adaptntk+forces (also by the forces of the pick), topb, "
-        "lcmd, adaptntk+lcmd, maxdist, kmeans++, bait or random.",
+        "lcmd, adaptntk+lcmd, maxdist, kmeans++, bait, bait+forces (for the forces of the pool or --target) or random.",
         "adaptntk",
         flag="--method",
     )
@@ -38,6 +38,9 @@ class SelectSettings(FittedFile, Coverage, Seed, Store):
         "max: pick by the most uncertain atom instead of the whole structure, with adaptntk or topb, by the "
         "committee of fit.",
         None,
+    )
+    target: Path | None = option(
+        "Structures whose forces are to become sure, with bait+forces; the pool by default.", None
     )
     exclude: tuple[Path, ...] = option("Files of structures labelled already; repeatable.", ())
     min_separation: float = option("Smallest distance of two picks in feature space: 0 the same, 1 unrelated.", 0.0)
@@ -114,7 +117,8 @@ def select(settings: SelectSettings, show: Show) -> SelectReport:
     pool = settings.open(settings.pool, fitted)
     constraints = _constraints(settings, fitted, pool)
     fitted.announce(pool, store=settings.store)
-    candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress)
+    target = () if settings.target is None else settings.read(settings.target, labelled=False)
+    candidates = fitted.candidates(pool, str(settings.pool), settings.store, show.progress, target)
     excluded = sum(constraints.excluded or ())
     constraints = _below_ceiling(settings, candidates, constraints, show)
     weights = None if settings.per_atom is None else candidates.worst_atoms(show.progress)
@@ -147,12 +151,13 @@ def _check(settings: SelectSettings) -> None:
     """Refuse what can be refused before anything is read."""
     from adaptntk.core.calibration import check_coverage
     from adaptntk.core.selection.problem import Constraints
-    from adaptntk.core.selection.registry import check_selector, check_weights
+    from adaptntk.core.selection.registry import check_selector, check_target, check_weights
     from adaptntk.data.formats import check_output
 
     check_output(settings.output)
     check_coverage(settings.coverage)
     check_selector(settings.rule)
+    check_target(settings.rule, settings.target is not None)
     if settings.per_atom is not None:
         if settings.per_atom != "max":
             raise InputError(f"--per-atom max picks by the most uncertain atom; {settings.per_atom!r} is not known")

@@ -19,14 +19,22 @@ time, whose absence raises the sum least: by ``tr[(lam I - a(q))^-1 b(q)]``. Wit
 
 which needs no difference of ``lam`` and an ``a(q)`` that is nearly as large. G itself is not formed either: its
 condition is the square of that of W, whose singular vectors give ``G^-1`` and ``G^-1 W``.
+
+With forces, M is made of rows of forces: the batch after which forces are surest, over the candidates or where somebody
+wants to know them. Then all that a label teaches counts, W(z) is its energy and its forces. Rows of forces take many
+gradients, so they are made of a shortlist only: of the candidates whose energies alone would lower the sum most.
 """
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from adaptntk.core.blocks import Blocks, asked_rows, chunks
+from adaptntk.core.blocks import Blocks, TensorBlocks, asked_rows, chunks
 from adaptntk.core.posterior import Posterior, as_primal
-from adaptntk.core.selection.problem import Allowed, Problem, Selection
+from adaptntk.core.selection.problem import Allowed, Constraints, FeatureSpace, Problem, Selection
+from adaptntk.core.selection.shortlist import on_shortlist
 from adaptntk.errors import InputError
 
 # Picked before the dropping begins, relative to what is wanted.
@@ -36,13 +44,42 @@ TRUSTED = 1e-6
 
 
 def bait(problem: Problem) -> Selection:
+    """The summed variance of the energies of training structures and candidates."""
+    space = problem.features
+    everything = (rows for blocks in (space.training, space.candidates) for rows in _asked(blocks))
+    return _choose(problem, _Bait(_primal(space), space.candidates, everything))
+
+
+def bait_for_forces(problem: Problem) -> Selection:
+    """The summed variance of forces, by the energies and forces that labels teach; `bait` where these are not known."""
+    space, labels = problem.features, problem.features.labels
+    if labels is None or space.aims is None:
+        return bait(problem)
+    posterior, aims = _primal(space), space.aims()
+
+    def choose(short: list[int], constraints: Constraints) -> Selection:
+        rows = torch.cat([space.candidates[torch.tensor(short)].double(), labels.of(short).double()], dim=1)
+        listed = replace(space, candidates=TensorBlocks(rows, space.candidates.asked))
+        inner = replace(problem, source=listed, constraints=constraints)
+        return _choose(inner, _Bait(posterior, listed.candidates, [aims]))
+
+    return on_shortlist(problem, _Bait(posterior, space.candidates, [aims]).gains(), choose)
+
+
+def _primal(space: FeatureSpace) -> Posterior:
+    found = as_primal(space.posterior)
+    if found is None:
+        raise InputError("bait needs sketched features: full gradients have too many dimensions")
+    return found
+
+
+def _asked(blocks: Blocks) -> Iterator[Tensor]:
+    return (asked_rows(part, blocks.asked) for _, part in chunks(blocks))
+
+
+def _choose(problem: Problem, state: "_Bait") -> Selection:
     """Forward selection of twice as many as wanted, then backward elimination."""
     allowed = Allowed(problem)
-    space = problem.features
-    posterior = as_primal(space.posterior)
-    if posterior is None:
-        raise InputError("bait needs sketched features: full gradients have too many dimensions")
-    state = _Bait(posterior, space.training, space.candidates)
     picks: list[int] = []
     gains: list[float] = []
     while len(picks) < OVERSELECTION * problem.count and bool(allowed.open.any()):
@@ -63,17 +100,16 @@ def bait(problem: Problem) -> Selection:
 
 
 class _Bait:
-    """The matrices of the module's formulas, and a and b of every candidate."""
+    """The matrices of the module's formulas, and a and b of every candidate; ``aims`` are the rows of M, in parts."""
 
-    def __init__(self, posterior: Posterior, training: Blocks, candidates: Blocks) -> None:
+    def __init__(self, posterior: Posterior, candidates: Blocks, aims: Iterable[Tensor]) -> None:
         self.posterior, self.candidates, self.lam = posterior, candidates, posterior.lam
         _, self.height, width = candidates.shape
         self.total = torch.zeros(width, width, dtype=torch.float64, device=candidates[:0].device)
         self.ridge = self.lam * torch.eye(self.height, dtype=self.total.dtype, device=self.total.device)
-        for blocks in (training, candidates):
-            for _, part in chunks(blocks):
-                whitened = posterior.whiten(asked_rows(part, blocks.asked))
-                self.total += whitened.T @ whitened
+        for rows in aims:
+            whitened = posterior.whiten(rows)
+            self.total += whitened.T @ whitened
         self.refresh([])
 
     def gains(self) -> Tensor:

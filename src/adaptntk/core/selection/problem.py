@@ -97,13 +97,15 @@ class Labels:
 class FeatureSpace:
     """Where structures are: the posterior, the blocks of the training structures and those of the candidates.
 
-    ``labels`` are there where a label of a candidate would teach more than its block.
+    ``labels`` are there where a label of a candidate would teach more than its block, and ``aims`` makes the rows (of
+    forces) whose variance is to become small.
     """
 
     posterior: FeaturePosterior
     training: Blocks
     candidates: Blocks
     labels: Labels | None = None
+    aims: Callable[[], Tensor] | None = None
 
 
 @short_repr

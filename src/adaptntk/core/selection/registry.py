@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from adaptntk.core.selection.bait import bait
+from adaptntk.core.selection.bait import bait, bait_for_forces
 from adaptntk.core.selection.greedy import greedy, greedy_of_labels
 from adaptntk.core.selection.kmeans_pp import kmeans_pp
 from adaptntk.core.selection.lcmd import lcmd
@@ -25,14 +25,17 @@ SELECTORS: dict[str, Selector] = {
     "maxdist": max_dist,
     "kmeans++": kmeans_pp,
     "bait": bait,
+    "bait+forces": bait_for_forces,
     "random": uniform,
 }
 # Those that look at scores only, and so work with every uncertainty method.
 SCORES_SUFFICE = {"topb", "random"}
 # Those that take weights: they compare scores.
 WEIGHTED = ("adaptntk", "adaptntk+forces", "topb")
+# Those that can be told where forces are to become sure.
+AIMING = ("bait+forces",)
 # Those for which a pick teaches all that its label will; for the others its block.
-LABELLED = ("adaptntk+forces",)
+LABELLED = ("adaptntk+forces", "bait+forces")
 
 
 def register_selector(name: str, selector: Selector, scores_suffice: bool = False) -> None:
@@ -58,6 +61,12 @@ def check_weights(name: str) -> None:
     """Refuse a rule that compares no scores."""
     if name not in WEIGHTED:
         raise InputError(f"the rule {name} compares no scores, so atoms cannot weigh in: use {' or '.join(WEIGHTED)}")
+
+
+def check_target(name: str, wanted: bool) -> None:
+    """Refuse a target for a rule that aims at nothing."""
+    if wanted and name not in AIMING:
+        raise InputError(f"the rule {name} has no target: use {' or '.join(AIMING)}")
 
 
 def select(name: str, problem: Problem) -> Selection:
