@@ -265,6 +265,7 @@ def test_impossible_training_options(refused, files, tmp_path, option, value, ca
         (("-n", "9", "--min-separation", "-0.1"), "between 0 (the same structure) and 1"),
         (("-n", "9", "--min-separation", "nan"), "between 0 (the same structure) and 1"),
         (("-n", "2", "--figure", "picks.pdf"), "must be a .png file"),
+        (("-n", "2", "--target", "there.xyz"), "the rule adaptntk has no target: use bait+forces"),
         (("-n", "2", "--ceiling", "0"), "--ceiling must be a positive number"),
         (("-n", "2", "--max-error", "nan"), "--max-error must be a positive number"),
         (("-n", "2", "--max-error", "1e-9"), "but only 0 candidates are below the ceiling: raise it, or ask for fewer"),

@@ -78,11 +78,9 @@ def test_forces_become_sure_where_they_are_wanted(given, parts):
         told = fitted.condition([pool[index] for index in picks])
         return float(told.features.posterior.variance(rows).sum())
 
-    aimed = left(fitted.select(pool, 3, "bait+forces", target=target).indices)
+    aimed = left(fitted.candidates(pool, target=target).select("bait+forces", 3).indices)
     assert aimed < left(fitted.select(pool, 3, "bait+forces").indices)
     assert aimed < min(left(fitted.select(pool, 3, "random", seed=seed).indices) for seed in range(5))
-    with pytest.raises(InputError, match="the rule adaptntk has no target: use bait"):
-        fitted.select(pool, 3, "adaptntk", target=target)
 
 
 def test_what_is_above_a_ceiling(given, fitted, fit_by_name, parts):
@@ -96,7 +94,7 @@ def test_what_is_above_a_ceiling(given, fitted, fit_by_name, parts):
         assert sum(candidates.above(multiple)) == 15
         both = candidates.above(multiple, level)
         assert both == [a or b for a, b in zip(candidates.above(multiple), candidates.above(None, level), strict=True)]
-        found = each.select(parts["pool"], 3, "topb", ceiling=multiple, max_error=level)
+        found = candidates.select("topb", 3, Constraints().without(both))
         assert not any(both[index] for index in found.indices)
 
 

@@ -13,7 +13,7 @@ from adaptntk.core.blocks import Blocks
 from adaptntk.core.calibration import Calibration, beyond_sentence, conformal_quantile, lone_sentence
 from adaptntk.core.question import ENERGY, force_scores
 from adaptntk.core.selection.problem import Constraints, FeatureSpace, Selection
-from adaptntk.core.selection.registry import LABELLED, SCORES_SUFFICE, check_selector, check_target
+from adaptntk.core.selection.registry import LABELLED, SCORES_SUFFICE, check_selector
 from adaptntk.data.geometry import lone_counts
 from adaptntk.data.structures import Structures, structure_hash, structure_hashes, structure_sizes
 from adaptntk.errors import InputError
@@ -279,26 +279,21 @@ class Fitted:
         min_separation: float = 0.0,
         groups: tuple[Sequence[Hashable], int] | None = None,
         seed: int = 0,
-        ceiling: float | None = None,
-        max_error: float | None = None,
-        target: Structures = (),
     ) -> Selection:
         """Choose the structures worth labelling next, in order. Structures of the training set are never picked.
+
+        `candidates` have more: a target, a ceiling, weights.
 
         Args:
             rule: the name of a selector: ``adaptntk`` (scores updated after each pick), ``topb``, ``lcmd``, ...
             exclude: structures (or their hashes) that are labelled already.
             min_separation: see `Constraints`.
             groups: a label for each candidate, and how many picks may share one.
-            ceiling, max_error: candidates above are left out, see `Candidates.above`.
-            target: structures whose forces are to become sure, for the rule ``bait+forces``; the pool by default.
         """
         self.check_rule(rule)
         labels, most = groups or (None, None)
         constraints = Constraints(self.excluded(pool, exclude), min_separation, labels, most)
-        check_target(rule, bool(target))
-        candidates = self.candidates(pool, target=target)
-        return candidates.select(rule, count, constraints.without(candidates.above(ceiling, max_error)), seed)
+        return self.candidates(pool).select(rule, count, constraints, seed)
 
     def excluded(self, pool: Structures, exclude: Iterable[Atoms | str] = ()) -> list[bool]:
         """Which candidates are in the training set or in ``exclude``."""
