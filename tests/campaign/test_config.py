@@ -17,6 +17,7 @@ from adaptntk.campaign.config import (
     SELECTOR_NAMES,
     Campaign,
     Overrides,
+    Train,
     Uncertainty,
 )
 from adaptntk.campaign.config_file import read_config, schema, template
@@ -198,3 +199,10 @@ def test_an_executor_that_is_none_begins_no_run(tmp_path):
         with pytest.raises(InputError, match=message):
             run_campaign(config, overrides=Overrides(**given))
     assert [path.name for path in tmp_path.iterdir()] == [config.name]
+
+
+def test_rounds_that_go_on_from_a_model_are_slower_and_shorter():
+    first, later = (getattr(Train(), name) for name in ("recipe", "later_recipe"))
+    assert (later.learning_rate, later.steps) == (pytest.approx(0.3 * first.learning_rate), first.steps // 4)
+    chosen = Train(steps=700, learning_rate=0.02)
+    assert chosen.later_recipe == chosen.recipe

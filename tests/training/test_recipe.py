@@ -59,3 +59,15 @@ def test_a_family_without_sizes_says_so():
     assert resized(Fixed(), {}) == Fixed()
     with pytest.raises(InputError, match="sizes of networks of the family 'fixed' cannot be chosen"):
         resized(Fixed(), {"channels": 3})
+
+
+def test_a_restart_is_slower_and_shorter():
+    standard = PRESETS["standard"]
+    found = standard.restarted()
+    assert (found.learning_rate, found.steps) == (pytest.approx(9e-3), 5000)
+    assert standard.restarted(lower=False).learning_rate == standard.learning_rate
+    assert standard.restarted(shorter=False).steps == standard.steps
+    assert dataclasses.replace(found, learning_rate=standard.learning_rate, steps=standard.steps) == standard
+    assert standard.lasting(epochs=10).restarted().epochs == 2
+    # Its length and rate are those of the paper, whatever it starts from.
+    assert PRESETS["paper"].restarted() == PRESETS["paper"]

@@ -229,6 +229,11 @@ class Train(Section):
         recipe = recipe if self.e0s is None else counting_from(recipe, self.e0s, "train.e0s")
         return replace(recipe, architecture=resized(recipe.architecture, self.sizes))
 
+    @property
+    def later_recipe(self) -> "Recipe":
+        """Of rounds that go on from the model before; what is chosen here stays."""
+        return self.recipe.restarted(self.learning_rate is None, self.steps is None and self.epochs is None)
+
     def check(self) -> None:
         require(self.steps is None or self.epochs is None, "give steps or epochs, not both")
         if isinstance(self.e0s, dict):

@@ -100,6 +100,18 @@ class Recipe:
         """The same with another length, if one is given."""
         return self if steps is None and epochs is None else replace(self, steps=steps, epochs=epochs)
 
+    def restarted(self, lower: bool = True, shorter: bool = True) -> "Recipe":
+        """For a network that was trained before: a lower rate and fewer steps, if the schedule is one that settles.
+
+        At the full rate it forgets more than it learns (``python -m benchmarks starts``).
+        """
+        if self.schedule != "settle":
+            return self
+        found = replace(self, learning_rate=_RESTART_RATE * self.learning_rate) if lower else self
+        lengths = {name: getattr(self, name) for name in ("steps", "epochs")}
+        changed = {name: max(1, round(_RESTART_LENGTH * count)) for name, count in lengths.items() if count}
+        return replace(found, **changed) if shorter else found
+
     def settings(self) -> dict[str, Any]:
         """All of it, as plain values. What is as it was before it could be chosen is left out."""
         chosen = asdict(self)
@@ -125,6 +137,8 @@ class Recipe:
         return {name: value for name, value in chosen.items() if name not in defaults or value != defaults[name]}
 
 
+# What suits a network that was trained before, of a recipe's rate and of its length.
+_RESTART_RATE, _RESTART_LENGTH = 0.3, 0.25
 _SIZES: Mapping[str, Architecture] = find_family(DEFAULT_FAMILY).architectures
 _OF_THE_PAPER: Any = {"element_energies": False, "force_scale": False, "centre_energies": False, "gradient_clip": 0.0}
 # Chosen by time to accuracy: ``python -m benchmarks training``.

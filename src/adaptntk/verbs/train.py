@@ -84,6 +84,8 @@ class TrainSettings(LabelNames, Device, Seed):
         from adaptntk.training.reference import counting_from
 
         recipe = find_preset(self.preset, self.epochs, self.steps)
+        if self.start is not None:
+            recipe = recipe.restarted(shorter=False)
         chosen = {name: getattr(self, name) for name in SIZES if getattr(self, name) is not None}
         given = {name: getattr(self, name) for name in ("batch_size", "learning_rate")}
         name, e0s = ("--e0s", self.e0s) if self.e0s is not None else ("--energy-reference", self.energy_reference)

@@ -64,7 +64,8 @@ def train_model(
     device, dtype = config.execution.device, config.train.dtype
     potential = None if start is None else load_potential(start, device, dtype, config.start.head)
     options = TrainingOptions(dtype, checkpoint_file(output).exists(), start=potential)
-    train(training, valid, output, config.train.recipe, seed, device, options=options)
+    recipe = config.train.recipe if start is None else config.train.later_recipe
+    train(training, valid, output, recipe, seed, device, options=options)
 
 
 def fit_ntk(
