@@ -46,11 +46,9 @@ SCRATCH = Way("from scratch", continued=False)
 WAYS = (
     SCRATCH,
     Way("from the model before"),
-    Way("0.3 x rate", rate=0.3),
-    Way("half the steps, 0.3 x rate", steps=0.5, rate=0.3),
+    Way("half the steps", steps=0.5),
     Way("a quarter of the steps", steps=0.25),
     Way("a quarter of the steps, 0.3 x rate", steps=0.25, rate=0.3),
-    Way("a quarter of the steps, 0.1 x rate", steps=0.25, rate=0.1),
 )
 
 
@@ -219,7 +217,7 @@ def draw(results: dict[str, Any], seconds: Sequence[float], path: Path) -> Path:
     """Errors against labels, and the last against what all rounds cost."""
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    colours = ("#888888", "#4477AA", "#66CCEE", "#228833", "#CCBB44", "#EE6677", "#AA3377")
+    colours = ("#888888", "#4477AA", "#66CCEE", "#228833", "#EE6677")
     for colour, (way, found) in zip(colours, _medians(results, seconds).items(), strict=True):
         left.plot(results["labels"], found["force_rmse"], marker="o", ms=4, color=colour, label=way)
         right.scatter([found["seconds"]], [found["force_rmse"][-1]], color=colour, s=40)
