@@ -60,7 +60,7 @@ COLOURS = {
     "edl": "#CCBB44",
     "llpr": "#882255",
     "standard": "#4477AA",
-    "fast-1x": "#88CCEE",
+    "fast-1x": "#CCBB44",
     "standard-10x": "#66CCEE",
     "fast": "#228833",
     "small": "#888888",
