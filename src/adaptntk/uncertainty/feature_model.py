@@ -38,6 +38,14 @@ SCORE_STEP = 8192
 _AIMS = 128
 
 
+def rows_of_forces(labels: Labels | None, structures: Structures) -> Callable[[], Tensor] | None:
+    """What makes rows of the forces of these structures, or of some where they are many; None without `labels`."""
+    if labels is None:
+        return None
+    some = np.random.default_rng(0).permutation(len(structures))[:_AIMS]
+    return lambda: labels.of(np.sort(some).tolist()).flatten(0, 1)
+
+
 @short_repr
 @dataclass(frozen=True)
 class FeatureModel:
@@ -160,14 +168,6 @@ class FeatureModel:
             return rows
 
         return Labels(feature_map.further_rows, make) if feature_map.further_rows else None
-
-    def aims(self, potential: Potential, structures: Structures) -> Callable[[], Tensor] | None:
-        """What makes rows of the forces of these structures, or of some where they are many; None as `labels`."""
-        labels = self.labels(potential, structures)
-        if labels is None:
-            return None
-        some = np.random.default_rng(0).permutation(len(structures))[:_AIMS]
-        return lambda: labels.of(np.sort(some).tolist()).flatten(0, 1)
 
     def variance(self, blocks: Blocks) -> Array:
         """The score of each block."""

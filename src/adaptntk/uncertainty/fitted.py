@@ -24,7 +24,7 @@ from adaptntk.representation import short_repr
 from adaptntk.training.limits import Learnt
 from adaptntk.uncertainty.candidates import Candidates
 from adaptntk.uncertainty.committee import Committee, Members, Spread
-from adaptntk.uncertainty.feature_method import FeatureModel
+from adaptntk.uncertainty.feature_model import FeatureModel, rows_of_forces
 from adaptntk.uncertainty.method import ATOM_KEYS, LONE_ATOMS, Array, Assessment, AtomScores, Flags, Method, Scores
 
 
@@ -111,7 +111,8 @@ class Fitted:
         labels = features.labels(self.potential, pool)
         if target:
             features.check(self.potential, target, "target")
-        aims = features.aims(self.potential, target or pool)
+        # Of the pool, rows that are made for the one are there for the other.
+        aims = rows_of_forces(features.labels(self.potential, target) if target else labels, target or pool)
         return Candidates(self, pool, FeatureSpace(features.posterior, features.blocks, blocks, labels, aims))
 
     def score(
